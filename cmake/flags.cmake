@@ -1,0 +1,32 @@
+# Warnings, sanitizers and the ISA flags that a file's suffix asks for.
+
+function(omniq_options target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wconversion -Wvla -Wstrict-prototypes
+                         -Wmissing-prototypes -Wpointer-arith -Werror -ffp-contract=off -fno-math-errno)
+  target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
+  if(OMNIQ_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${OMNIQ_SANITIZE} -fno-omit-frame-pointer
+                           -fno-sanitize-recover=all)
+    target_link_options(${target} PUBLIC -fsanitize=${OMNIQ_SANITIZE})
+  endif()
+endfunction()
+
+set(OMNIQ_ISA_avx2 -mavx2 -mfma -mf16c)
+set(OMNIQ_ISA_avxvnni ${OMNIQ_ISA_avx2} -mavxvnni)
+set(OMNIQ_ISA_avx512 ${OMNIQ_ISA_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
+set(OMNIQ_ISA_avx512vnni ${OMNIQ_ISA_avx512} -mavx512vnni)
+set(OMNIQ_ISA_avx512vbmi ${OMNIQ_ISA_avx512} -mavx512vbmi)
+set(OMNIQ_ISA_avx512bf16 ${OMNIQ_ISA_avx512} -mavx512bf16)
+set(OMNIQ_ISA_amx ${OMNIQ_ISA_avx512bf16} -mavx512vnni -mavx512vbmi -mamx-tile -mamx-int8 -mamx-bf16)
+
+# linear_wf32_af32_avx2.c gets OMNIQ_ISA_avx2, and so on; "_ref.c" gets nothing.
+function(omniq_isa_flags)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    return()
+  endif()
+  foreach(source ${ARGN})
+    if(source MATCHES "_(avx2|avxvnni|avx512|avx512vnni|avx512vbmi|avx512bf16|amx)\\.c$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${OMNIQ_ISA_${CMAKE_MATCH_1}}")
+    endif()
+  endforeach()
+endfunction()

@@ -1,0 +1,10 @@
+# make install: library, header, command, pkg-config file.
+include(GNUInstallDirs)
+install(TARGETS omniq-static omniq-shared ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET omniq-cli)
+  install(TARGETS omniq-cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY include/omniq DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+configure_file(cmake/omniq.pc.in omniq.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/omniq.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,189 @@
+/* backend.h -- the contract that every backend meets: buffers, kernels by list, operations by table.
+ *
+ * Two dispatch patterns and no third: one signature with one winner per machine -> a member of oq_ops; a winner that
+ * depends on format and shape -> an ordered list of kernels with `accepts`. Kernels return void: whatever can go
+ * wrong was settled in the plan; asynchronous device errors surface at sync.
+ *
+ * Activations are oq_tensor views of element type F32 or BF16. All arithmetic is at least f32; a result is rounded
+ * once, when it is stored to a BF16 tensor, unless an operation says otherwise. In and out views may be the same
+ * memory exactly (in place) where an operation says "in place"; otherwise they do not overlap.
+ * Vectors (norm weights, biases) are f32 in the backend's memory. */
+#ifndef OQ_BACKEND_BACKEND_H
+#define OQ_BACKEND_BACKEND_H
+
+#include "base/env.h"
+#include "format/format.h"
+#include "tensor/tensor.h"
+
+#define OQ_BACKEND_ABI 1u
+
+typedef struct oq_device oq_device; /* one opened device; each backend defines its own */
+
+/* ---- linear: y[m,n] = x[m,k] . W[n,k]^T + bias[n] ----------------------------------------------------------- */
+
+typedef struct oq_linear_spec {
+    oq_scheme scheme;
+    int64_t   n, k;
+} oq_linear_spec;
+
+typedef struct oq_linear_args {
+    const oq_linear_spec *spec;
+    const void           *packed;  /* what `pack` wrote */
+    const float          *bias;    /* [n] or NULL; added in f32 before the store */
+    void                 *scratch; /* scratch_bytes(spec, m) bytes, aligned to 64 */
+    oq_tensor             x, y;    /* [m,k], [m,n]; F32 or BF16 each; not overlapping */
+} oq_linear_args;
+
+typedef struct oq_linear_kernel {
+    const char *name; /* "linear_wfp8_afp8_avx512": file and symbol without oq_ */
+    uint64_t    need; /* feature bits of the device (OQ_CPU_* for the CPU) */
+    bool   (*accepts)(const oq_linear_spec *spec);
+    size_t (*packed_bytes)(const oq_linear_spec *spec);
+    /* Canonical planes -> the kernel's own layout in host memory; called once per layer while loading. */
+    void   (*pack)(void *dst, const oq_planes *src, const oq_linear_spec *spec);
+    size_t (*scratch_bytes)(const oq_linear_spec *spec, int64_t m);
+    void   (*run)(oq_device *device, const oq_linear_args *args);
+} oq_linear_kernel;
+
+/* ---- attention: per head o = softmax(scale * q k^T + bias, masked) v ------------------------------------------- */
+
+typedef struct oq_attention_spec {
+    int64_t head_dim;    /* a multiple of 8, <= 256 (reference: any) */
+    int64_t n_heads, n_kv_heads; /* query head h reads key head h / (n_heads / n_kv_heads) */
+    bool    causal;      /* query i sees keys j <= i + (n_kv - n_q) */
+} oq_attention_spec;
+
+typedef struct oq_attention_args {
+    const oq_attention_spec *spec;
+    float          scale;
+    oq_tensor      q, k, v; /* [n_q, n_heads*head_dim], [n_kv, n_kv_heads*head_dim] x2; any ld */
+    oq_tensor      o;       /* [n_q, n_heads*head_dim]; not overlapping q, k, v */
+    const uint8_t *key_mask; /* [n_kv], 0: nobody sees the key; NULL: all seen. A row that sees no key gives zeros */
+    const float   *bias;     /* added to scores, element (h,i,j) at h*bias_head + i*bias_row + j; NULL: none */
+    int64_t        bias_head, bias_row;
+    void          *scratch;
+} oq_attention_args;
+
+typedef struct oq_attention_kernel {
+    const char *name;
+    uint64_t    need;
+    bool   (*accepts)(const oq_attention_spec *spec);
+    size_t (*scratch_bytes)(const oq_attention_spec *spec, int64_t n_q, int64_t n_kv);
+    void   (*run)(oq_device *device, const oq_attention_args *args);
+} oq_attention_kernel;
+
+/* ---- convolution over NHWC rows --------------------------------------------------------------------------------- */
+
+typedef struct oq_conv2d_spec {
+    int64_t c_out, c_in;
+    int     kh, kw;       /* 3x3 or 1x1 in today's networks; any for the reference */
+    int     stride;       /* 1 or 2 */
+    int     pad_top, pad_left, pad_bottom, pad_right; /* zeros */
+} oq_conv2d_spec;
+
+typedef struct oq_conv2d_args {
+    const oq_conv2d_spec *spec;
+    const void  *packed;
+    const float *bias;       /* [c_out] or NULL */
+    void        *scratch;
+    oq_tensor    x, y;       /* [B*H*W, c_in], [B*OH*OW, c_out] */
+    int64_t      batch, h, w; /* of x; OH = (h + pad_top + pad_bottom - kh) / stride + 1, OW likewise */
+} oq_conv2d_args;
+
+typedef struct oq_conv2d_kernel {
+    const char *name;
+    uint64_t    need;
+    bool   (*accepts)(const oq_conv2d_spec *spec);
+    size_t (*packed_bytes)(const oq_conv2d_spec *spec);
+    void   (*pack)(void *dst, const float *weight /* [c_out, c_in, kh, kw] */, const oq_conv2d_spec *spec);
+    size_t (*scratch_bytes)(const oq_conv2d_spec *spec, int64_t batch, int64_t h, int64_t w);
+    void   (*run)(oq_device *device, const oq_conv2d_args *args);
+} oq_conv2d_kernel;
+
+/* ---- operations --------------------------------------------------------------------------------------------------- */
+
+typedef struct oq_norm_args {
+    oq_tensor    x, y;       /* [rows, cols]; in place allowed */
+    const float *weight;     /* [cols] or NULL (1) */
+    const float *bias;       /* [cols] or NULL (0); layer and group norm */
+    float        eps;
+    int64_t      group;      /* rms_norm: normalise each run of `group` columns (head_dim); 0: the whole row; the
+                                weight has `group` elements then. group_norm: number of groups */
+    int64_t      batch;      /* group_norm: rows / batch rows form one image */
+    bool         silu;       /* group_norm: apply x * sigmoid(x) afterwards (in f32, one rounding) */
+    bool         round_before_weight; /* rms_norm with a BF16 y: round x * rsqrt first, then the product (diffusers) */
+} oq_norm_args;
+
+typedef enum oq_rope_kind {
+    OQ_ROPE_INTERLEAVED, /* pairs (2i, 2i+1) */
+    OQ_ROPE_HALF         /* pairs (i, i + head_dim/2) */
+} oq_rope_kind;
+
+typedef struct oq_rope_args { /* in place: y0 = x0 c - x1 s, y1 = x1 c + x0 s in f32 */
+    oq_tensor    x;          /* [rows, n_heads*head_dim] */
+    const float *cos, *sin;  /* [rows, head_dim/2] */
+    int64_t      n_heads, head_dim;
+    oq_rope_kind kind;
+} oq_rope_args;
+
+typedef enum oq_unary { OQ_SILU, OQ_GELU_TANH, OQ_GELU_ERF, OQ_QUICK_GELU, OQ_TANH, OQ_N_UNARY } oq_unary;
+
+/* One table per device; a NULL member is "unsupported", an error at plan time. */
+typedef struct oq_ops {
+    void (*rms_norm)(oq_device *d, const oq_norm_args *a);   /* x * rsqrt(mean(x^2) + eps) * weight */
+    void (*layer_norm)(oq_device *d, const oq_norm_args *a); /* (x - mean) * rsqrt(var + eps) * weight + bias */
+    void (*group_norm)(oq_device *d, const oq_norm_args *a); /* NHWC, per image and group; weight, bias per column */
+    void (*rope)(oq_device *d, const oq_rope_args *a);
+    void (*unary)(oq_device *d, oq_unary kind, oq_tensor y, oq_tensor x); /* in place allowed */
+    /* y = act(a) * b, act(a) rounded to y's type first (as two torch operations would); in place with a allowed */
+    void (*glu)(oq_device *d, oq_unary kind, oq_tensor y, oq_tensor a, oq_tensor b);
+    /* y = x * (one + scale) + shift; scale, shift: [1, cols] broadcast over rows, or [rows, cols]; either may have
+     * rows 0 (absent). `one` is 0 or 1. One rounding. In place allowed. */
+    void (*modulate)(oq_device *d, oq_tensor y, oq_tensor x, oq_tensor scale, oq_tensor shift, float one);
+    /* y = x + gate * r; gate [1, cols] or [rows, cols], rows 0: plain addition; the product is rounded to y's type
+     * first. In place with x allowed. */
+    void (*add_gated)(oq_device *d, oq_tensor y, oq_tensor x, oq_tensor gate, oq_tensor r);
+    void (*axpby)(oq_device *d, oq_tensor y, float a, oq_tensor x, float b); /* y = a x + b y, in f32, one rounding */
+    void (*copy)(oq_device *d, oq_tensor y, oq_tensor x); /* same shape, converts the element type */
+    /* y[i,:] = table[ids[i],:]; ids in host or device memory as the backend's upload made it */
+    void (*embed)(oq_device *d, oq_tensor y, oq_tensor table, const int32_t *ids);
+    /* General permuted copy of up to 6 dimensions: element (i0..i5) of y at sum i*ys, of x at sum i*xs (elements from
+     * data). Serves patchify, unpatchify, NCHW <-> NHWC, repeat (xs 0). */
+    void (*permute)(oq_device *d, oq_tensor y, oq_tensor x, const int64_t dim[6], const int64_t ys[6],
+                    const int64_t xs[6]);
+    void (*upsample2x)(oq_device *d, oq_tensor y, oq_tensor x, int64_t batch, int64_t h, int64_t w); /* nearest */
+    /* 1 if every element is finite, else 0, into host memory (synchronises). */
+    int (*all_finite)(oq_device *d, oq_tensor x);
+} oq_ops;
+
+/* ---- the backend itself ---------------------------------------------------------------------------------------------- */
+
+typedef struct oq_device_info {
+    char   name[128];
+    char   detail[256];   /* features, capability, driver */
+    size_t memory_bytes;
+} oq_device_info;
+
+typedef struct oq_backend {
+    uint32_t    abi;         /* OQ_BACKEND_ABI; first, forever */
+    uint32_t    struct_size;
+    const char *name;        /* "cpu", "cuda" */
+    int       (*count)(void); /* devices present; 0: none */
+    /* `options` is the backend's own text (CPU: the feature mask of --cpu, NULL or "auto"). */
+    oq_status (*open)(oq_env *env, int index, const char *options, oq_device **out);
+    void      (*close)(oq_env *env, oq_device *device);
+    void      (*info)(const oq_device *device, oq_device_info *out);
+    bool      host_memory;   /* buffers are ordinary memory: upload is a copy, packed bytes can be written in place */
+    oq_status (*buffer_new)(oq_env *env, oq_device *device, size_t bytes, void **out); /* aligned to 256 */
+    void      (*buffer_free)(oq_env *env, oq_device *device, void *buffer);
+    oq_status (*upload)(oq_env *env, oq_device *device, void *dst, const void *src, size_t bytes);
+    oq_status (*download)(oq_env *env, oq_device *device, void *dst, const void *src, size_t bytes);
+    oq_status (*sync)(oq_env *env, oq_device *device); /* where asynchronous errors surface, with the operation's name */
+    /* First kernel of the device's list that accepts; NULL: none. */
+    const oq_linear_kernel    *(*find_linear)(const oq_device *device, const oq_linear_spec *spec);
+    const oq_attention_kernel *(*find_attention)(const oq_device *device, const oq_attention_spec *spec);
+    const oq_conv2d_kernel    *(*find_conv2d)(const oq_device *device, const oq_conv2d_spec *spec);
+    const oq_ops              *(*ops)(const oq_device *device);
+} oq_backend;
+
+#endif

@@ -1,0 +1,292 @@
+/* file.c -- files through the system calls, with names and reasons in every error. */
+#include "base/file.h"
+
+#include "base/arena.h"
+#include "base/size.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static oq_status fail_errno(oq_env *env, const char *path, const char *what)
+{
+    const int e = errno;
+    return oq_fail(env, e == ENOENT || e == ENOTDIR ? OQ_E_NOTFOUND : e == ENOMEM ? OQ_E_NOMEM : OQ_E_IO, "%s: %s: %s",
+                   path, what, strerror(e));
+}
+
+/* Opens a regular file for reading and tells its size. */
+static oq_status open_regular(oq_env *env, const char *path, int *fd, size_t *bytes)
+{
+    struct stat st;
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0) return fail_errno(env, path, "cannot be opened");
+    if (fstat(*fd, &st) != 0) {
+        const oq_status failed = fail_errno(env, path, "cannot be examined");
+        close(*fd);
+        return failed;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        close(*fd);
+        return oq_fail(env, OQ_E_IO, "%s: is %s, not a file", path, S_ISDIR(st.st_mode) ? "a folder" : "a special file");
+    }
+    *bytes = (size_t)st.st_size;
+    return OQ_OK;
+}
+
+static oq_status read_all(oq_env *env, const char *path, int fd, char *dst, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        const ssize_t got = read(fd, dst + at, n - at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fail_errno(env, path, "cannot be read");
+        if (got == 0) return oq_fail(env, OQ_E_IO, "%s: ended after %zu of %zu bytes", path, at, n);
+        at += (size_t)got;
+    }
+    return OQ_OK;
+}
+
+oq_status oq_file_read(oq_env *env, const char *path, size_t max_bytes, char **out, size_t *out_bytes)
+{
+    int fd = -1;
+    size_t n = 0;
+    *out = NULL;
+    OQ_TRY(open_regular(env, path, &fd, &n));
+    oq_status st = OQ_OK;
+    char *text = NULL;
+    if (n > max_bytes)
+        st = oq_fail(env, OQ_E_FORMAT, "%s: %zu bytes, at most %zu are read", path, n, max_bytes);
+    else if (!(text = oq_alloc_raw(env, n + 1)))
+        st = oq_fail(env, OQ_E_NOMEM, "%s: no memory for %zu bytes", path, n);
+    else
+        st = read_all(env, path, fd, text, n);
+    close(fd);
+    if (st != OQ_OK) {
+        oq_free(env, text);
+        return st;
+    }
+    text[n] = '\0';
+    *out = text;
+    *out_bytes = n;
+    return OQ_OK;
+}
+
+oq_status oq_file_map(oq_env *env, const char *path, oq_mapping *out)
+{
+    int fd = -1;
+    size_t n = 0;
+    *out = (oq_mapping){0};
+    OQ_TRY(open_regular(env, path, &fd, &n));
+    if (n == 0) {
+        close(fd);
+        return OQ_OK;
+    }
+    void *p = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
+    const oq_status st = p == MAP_FAILED ? fail_errno(env, path, "cannot be mapped") : OQ_OK;
+    close(fd);
+    if (st == OQ_OK) *out = (oq_mapping){.data = p, .bytes = n};
+    return st;
+}
+
+void oq_file_unmap(oq_mapping *mapping)
+{
+    if (mapping->data) munmap((void *)(uintptr_t)mapping->data, mapping->bytes);
+    *mapping = (oq_mapping){0};
+}
+
+void oq_file_forget(const oq_mapping *mapping, size_t at, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t begin = oq_align_up(at, page);
+    const size_t end = (at + bytes) / page * page;
+    if (mapping->data && end > begin) madvise((void *)(uintptr_t)(mapping->data + begin), end - begin, MADV_DONTNEED);
+}
+
+bool oq_file_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool oq_file_is_dir(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+char *oq_path_join(oq_env *env, const char *dir, const char *name)
+{
+    const size_t n = strlen(dir), m = strlen(name);
+    char *path = oq_alloc_raw(env, n + m + 2);
+    if (!path) return NULL;
+    memcpy(path, dir, n);
+    size_t at = n;
+    if (n && dir[n - 1] != '/') path[at++] = '/';
+    memcpy(path + at, name, m + 1);
+    return path;
+}
+
+const char *oq_path_leaf(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static oq_status push_name(oq_env *env, char ***names, size_t *n, size_t *capacity, const char *name)
+{
+    if (*n == *capacity) {
+        const size_t more = *capacity ? *capacity * 2 : 32;
+        char **grown = NULL;
+        OQ_TRY(oq_new(env, more, sizeof *grown, "folder listing", &grown));
+        if (*n) memcpy(grown, *names, *n * sizeof *grown);
+        oq_free(env, *names);
+        *names = grown;
+        *capacity = more;
+    }
+    char *copy = oq_strdup(env, name);
+    if (!copy) return oq_fail(env, OQ_E_NOMEM, "folder listing: no memory");
+    (*names)[(*n)++] = copy;
+    return OQ_OK;
+}
+
+oq_status oq_dir_list(oq_env *env, const char *path, char ***out, size_t *count)
+{
+    DIR *dir = opendir(path);
+    if (!dir) return fail_errno(env, path, "cannot be listed");
+    char **names = NULL;
+    size_t n = 0, capacity = 0;
+    oq_status st = OQ_OK;
+    for (struct dirent *e; st == OQ_OK && (e = readdir(dir));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) st = push_name(env, &names, &n, &capacity, e->d_name);
+    closedir(dir);
+    if (st != OQ_OK) {
+        for (size_t i = 0; i < n; i++) oq_free(env, names[i]);
+        oq_free(env, names);
+        return st;
+    }
+    if (n) qsort(names, n, sizeof *names, compare_names);
+    *out = names;
+    *count = n;
+    return OQ_OK;
+}
+
+oq_status oq_dir_make(oq_env *env, const char *path)
+{
+    char *copy = oq_strdup(env, path);
+    if (!copy) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
+    oq_status st = OQ_OK;
+    for (char *p = copy + 1; st == OQ_OK; p++) {
+        if (*p != '/' && *p != '\0') continue;
+        const char kept = *p;
+        *p = '\0';
+        if (mkdir(copy, 0777) != 0 && !oq_file_is_dir(copy)) st = fail_errno(env, copy, "folder cannot be made");
+        *p = kept;
+        if (kept == '\0') break;
+    }
+    oq_free(env, copy);
+    return st;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------------------- */
+
+struct oq_file_writer {
+    oq_env   *env;
+    char     *path, *temporary; /* temporary NULL: stdout */
+    int       fd;
+    oq_status status;
+};
+
+static void free_writer(oq_file_writer *w)
+{
+    oq_env *env = w->env;
+    oq_free(env, w->path);
+    oq_free(env, w->temporary);
+    oq_free(env, w);
+}
+
+/* A name of its own beside the target, so that rename stays on one file system. */
+static oq_status open_temporary(oq_env *env, oq_file_writer *w)
+{
+    if (oq_file_is_dir(w->path)) return oq_fail(env, OQ_E_IO, "%s: is a folder, not a file", w->path);
+    const size_t n = strlen(w->path) + 32;
+    w->temporary = oq_alloc(env, n);
+    if (!w->temporary) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", w->path);
+    static atomic_uint counter;
+    snprintf(w->temporary, n, "%s.%ld-%u.part", w->path, (long)getpid(), atomic_fetch_add(&counter, 1));
+    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return w->fd < 0 ? fail_errno(env, w->path, "cannot be written") : OQ_OK;
+}
+
+oq_status oq_file_create(oq_env *env, const char *path, oq_file_writer **out)
+{
+    oq_file_writer *w = NULL;
+    *out = NULL;
+    OQ_TRY(oq_new(env, 1, sizeof *w, path, &w));
+    w->env = env;
+    w->fd = -1;
+    w->path = oq_strdup(env, path);
+    oq_status st = w->path ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
+    if (st == OQ_OK) {
+        if (strcmp(path, "-") == 0) w->fd = STDOUT_FILENO;
+        else st = open_temporary(env, w);
+    }
+    if (st != OQ_OK) {
+        free_writer(w);
+        return st;
+    }
+    *out = w;
+    return OQ_OK;
+}
+
+oq_status oq_file_write(oq_file_writer *w, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+    while (w->status == OQ_OK && n) {
+        const ssize_t put = write(w->fd, p, n);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) w->status = fail_errno(w->env, w->path, "cannot be written");
+        else p += put, n -= (size_t)put;
+    }
+    return w->status;
+}
+
+oq_status oq_file_finish(oq_file_writer *w)
+{
+    oq_status st = w->status;
+    if (w->temporary) {
+        if (close(w->fd) != 0 && st == OQ_OK) st = fail_errno(w->env, w->path, "cannot be written");
+        if (st == OQ_OK && rename(w->temporary, w->path) != 0) st = fail_errno(w->env, w->path, "cannot be replaced");
+        if (st != OQ_OK) unlink(w->temporary);
+    }
+    free_writer(w);
+    return st;
+}
+
+void oq_file_abort(oq_file_writer *w)
+{
+    if (!w) return;
+    if (w->temporary) {
+        close(w->fd);
+        unlink(w->temporary);
+    }
+    free_writer(w);
+}
+
+oq_status oq_file_write_all(oq_env *env, const char *path, const void *bytes, size_t n)
+{
+    oq_file_writer *w = NULL;
+    OQ_TRY(oq_file_create(env, path, &w));
+    oq_file_write(w, bytes, n);
+    return oq_file_finish(w);
+}

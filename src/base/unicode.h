@@ -1,0 +1,13 @@
+/* unicode.h -- UTF-8: validity, repair, normalisation (a small layer over utf8proc). */
+#ifndef OQ_BASE_UNICODE_H
+#define OQ_BASE_UNICODE_H
+
+#include "base/env.h"
+
+bool   oq_utf8_valid(const char *text, size_t n);
+/* Copies with each maximal invalid sequence replaced by U+FFFD (as Python's errors="replace"); caller frees. */
+char  *oq_utf8_repair(oq_env *env, const char *text, size_t n, size_t *out_n);
+/* NFC of valid UTF-8; caller frees; OQ_E_NOMEM. NUL bytes inside are kept. */
+oq_status oq_utf8_nfc(oq_env *env, const char *text, size_t n, char **out, size_t *out_n);
+
+#endif

@@ -1,0 +1,42 @@
+/* cpu.h -- the CPU backend: its device, its features, its kernel lists. */
+#ifndef OQ_CPU_CPU_H
+#define OQ_CPU_CPU_H
+
+#include "backend/backend.h"
+#include "base/pool.h"
+
+/* Feature bits, each checked for the processor and the operating system (XCR0). */
+enum {
+    OQ_CPU_AVX2 = 1u << 0,       /* AVX2 + FMA + F16C */
+    OQ_CPU_AVXVNNI = 1u << 1,
+    OQ_CPU_AVX512 = 1u << 2,     /* F + BW + DQ + VL */
+    OQ_CPU_AVX512VNNI = 1u << 3,
+    OQ_CPU_AVX512BF16 = 1u << 4,
+    OQ_CPU_AVX512VBMI = 1u << 5,
+    OQ_CPU_AMX = 1u << 6         /* tile + int8 + bf16, and permission granted */
+};
+
+struct oq_device { /* the CPU's */
+    oq_env  *env;      /* of the caller that opened it */
+    oq_pool *pool;     /* borrowed from env */
+    uint64_t features; /* probed and masked */
+    oq_ops   ops;
+};
+
+extern const oq_backend oq_backend_cpu;
+
+uint64_t oq_cpu_probe(void); /* what this machine has */
+/* "auto", "ref", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx": each level includes those below it
+ * that belong to it. OQ_E_ARG for an unknown word, OQ_E_UNSUPPORTED for a level this machine lacks. */
+oq_status oq_cpu_mask(oq_env *env, const char *level, uint64_t *out);
+/* "avx2 avx512 avx512vnni": names of the bits, for people. */
+void oq_cpu_describe(uint64_t features, char *out, size_t n);
+
+/* Ordered: fastest first, reference last. NULL-terminated. kcheck walks the same lists that the plan walks. */
+extern const oq_linear_kernel *const    oq_cpu_linear_list[];
+extern const oq_attention_kernel *const oq_cpu_attention_list[];
+extern const oq_conv2d_kernel *const    oq_cpu_conv2d_list[];
+void oq_cpu_ops_init(uint64_t features, oq_ops *out); /* reference first, then overridden level by level */
+void oq_cpu_ops_init_ref(oq_ops *out);
+
+#endif

@@ -1,0 +1,80 @@
+/* engine.h -- the roof: knows all rooms, wires the flow, implements omniq.h. Private to this room. */
+#ifndef OQ_ENGINE_ENGINE_H
+#define OQ_ENGINE_ENGINE_H
+
+#include "base/strbuf.h"
+#include "ckpt/ckpt.h"
+#include "config/options.h"
+#include "load/load.h"
+#include "media/image.h"
+#include "pipelines/pipeline.h"
+
+struct oq_report {
+    oq_env  *env;
+    oq_json *json;
+    char    *json_text; /* made on demand when the report is built */
+    char    *text;
+    bool     passed;
+};
+
+/* Takes ownership of `json` and `text` (oq_free), also on failure. */
+oq_status oq_report_new(oq_env *env, oq_json *json, char *text, bool passed, oq_report **out);
+
+/* A command: one row in command_list.c, one file command_<name>.c. */
+typedef struct oq_command {
+    oq_command_info info;
+    oq_status (*run)(oq_env *env, oq_options *options, oq_report **out);
+} oq_command;
+extern const oq_command *const oq_command_table[]; /* NULL-terminated */
+
+/* A model opened as far as the plan (weights NULL) or loaded. */
+struct oq_model {
+    oq_env                 *env;
+    oq_folder              *folder;
+    oq_ckpt               **ckpts;   /* per component; closed after load; NULL entries for dummy */
+    size_t                  n_ckpts;
+    const oq_backend       *backend;
+    oq_device              *device;
+    const oq_pipeline_type *type;
+    void                   *self;    /* the pipeline's */
+    oq_plan                *plan;
+    oq_weights             *weights;
+    oq_options             *defaults; /* omniq.json */
+    double                  load_s;
+};
+oq_status oq_model_prepare(oq_env *env, const oq_options *options, oq_model **out); /* resolve and plan */
+oq_status oq_model_load(oq_env *env, oq_model *model);
+
+/* The request with every default filled in: flag, else omniq.json, else the family's row. Strings live in `arena`. */
+oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *options, oq_arena *arena,
+                          oq_request *out);
+oq_status oq_request_measure(oq_env *env, const oq_model *model, const oq_request *request, size_t *scratch_bytes);
+
+struct oq_media {
+    oq_env   *env;
+    int64_t   width, height;
+    int       count;
+    uint64_t *seeds;
+    uint8_t  *pixels;
+    oq_output timing;
+    int       n_steps;
+    size_t    scratch_bytes;
+};
+typedef struct oq_run_hooks { /* for compare --layers and --trace */
+    oq_layer_observer observer;
+    void             *observer_user;
+    oq_trace_sink     trace;
+    void             *trace_user;
+} oq_run_hooks;
+oq_status oq_generate_request(oq_env *env, const oq_model *model, const oq_request *request, const oq_run_hooks *hooks,
+                              oq_media **out);
+
+typedef struct oq_trace oq_trace;
+/* --trace: tensors by name, written as one safetensors file. `globs`: comma separated patterns or NULL. */
+oq_status oq_trace_new(oq_env *env, const char *globs, oq_trace **out);
+oq_status oq_trace_sink_put(void *trace, const char *key, const oq_dtype *dtype, const void *data, const int64_t *shape,
+                            int n_dims);
+oq_status oq_trace_write(oq_trace *trace, const char *path);
+void      oq_trace_free(oq_trace *trace);
+
+#endif

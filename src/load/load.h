@@ -1,0 +1,23 @@
+/* load.h -- the plan's bytes: claim planes, normalise, encode, pack, upload; account for every tensor.
+ * Reads the plan and the checkpoints alone. Streams layer by layer: the peak above the packed size is one layer. */
+#ifndef OQ_LOAD_LOAD_H
+#define OQ_LOAD_LOAD_H
+
+#include "plan/plan.h"
+
+typedef struct oq_weights { /* what load owns: one block of backend memory per component */
+    const oq_backend *backend;
+    oq_device        *device;
+    void            **blocks;
+    size_t            n_blocks;
+} oq_weights;
+
+/* Fills packed, bias, data and tensor of every handle in the plan. Errors name the tensor: missing, wrong shape (both
+ * shapes), wrong type, claimed by nobody. Progress phase "load". */
+oq_status oq_load(oq_env *env, oq_plan *plan, oq_weights **out);
+void      oq_weights_free(oq_env *env, oq_weights *weights);
+
+/* Weights that need no file: f32 values of a tensor as a function of its name (see docs/numerics.md). */
+void oq_dummy_fill(float *dst, const char *name, const int64_t *dim, int n_dims);
+
+#endif

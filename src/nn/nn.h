@@ -1,0 +1,180 @@
+/* nn.h -- the language in which networks are written: declare names and shapes once, then read the forward pass
+ * from top to bottom. Nothing here or above it (modules, pipelines) mentions quantization or a machine.
+ *
+ * Letters: B batch, S sequence, D model width, H heads, d head width; a product is y[m,n] = x[m,k] . w[n,k]^T.
+ *
+ * Two duties of a network: no pointer arithmetic (ask for sub-views; in measure mode there is no pointer), and
+ * control flow that depends on shapes and configuration alone, never on tensor values. */
+#ifndef OQ_NN_NN_H
+#define OQ_NN_NN_H
+
+#include "backend/backend.h"
+#include "base/arena.h"
+
+/* ---- handles: filled by declare (names, shapes), plan (scheme, kernel) and load (bytes) ------------------------- */
+
+typedef struct oq_part { /* rows of a fused product: its own name in the checkpoint */
+    const char *name;    /* full: "layers.0.attention.to_q" */
+    int64_t     n;
+} oq_part;
+
+typedef struct oq_linear {
+    const char             *name;    /* "layers.0.attention.to_qkv", relative to the component */
+    const oq_part          *parts;   /* at least one; a plain layer is its own single part */
+    int                     n_parts;
+    bool                    has_bias;
+    const char             *keep;    /* why it is never quantized ("embedder", "modulation"); NULL: quantizable */
+    oq_linear_spec          spec;    /* n, k by declare; scheme by plan */
+    const oq_linear_kernel *kernel;  /* plan */
+    const void             *packed;  /* load, backend memory */
+    const float            *bias;    /* load, backend memory; NULL: none */
+} oq_linear;
+
+typedef struct oq_vector { /* norm weight, bias, pad token: f32 in backend memory, rounded to the compute type first */
+    const char  *name;     /* the tensor's full name: "layers.0.attention_norm1.weight" */
+    int64_t      n;
+    const float *data;     /* load */
+} oq_vector;
+
+typedef struct oq_table { /* embedding table, kept in the compute type (or the file's if narrower) */
+    const char *name;
+    int64_t     rows, cols;
+    oq_tensor   tensor;    /* load */
+} oq_table;
+
+typedef struct oq_conv2d {
+    const char             *name;     /* "decoder.conv_in"; tensors name.weight, name.bias */
+    bool                    has_bias;
+    oq_conv2d_spec          spec;
+    const oq_conv2d_kernel *kernel;   /* plan */
+    const void             *packed;   /* load */
+    const float            *bias;     /* load */
+} oq_conv2d;
+
+typedef struct oq_attention {
+    const char                *name;  /* "layers.0.attention" */
+    oq_attention_spec          spec;
+    const oq_attention_kernel *kernel; /* plan */
+} oq_attention;
+
+/* ---- builder ----------------------------------------------------------------------------------------------------- */
+
+typedef enum oq_item_kind { OQ_ITEM_LINEAR, OQ_ITEM_VECTOR, OQ_ITEM_TABLE, OQ_ITEM_CONV2D, OQ_ITEM_ATTENTION } oq_item_kind;
+
+typedef struct oq_item {
+    oq_item_kind kind;
+    union {
+        oq_linear    *linear;
+        oq_vector    *vector;
+        oq_table     *table;
+        oq_conv2d    *conv2d;
+        oq_attention *attention;
+    } u;
+} oq_item;
+
+typedef struct oq_builder {
+    oq_env     *env;
+    oq_arena   *arena;     /* of the model: names and parts live there */
+    const char *component; /* "transformer" */
+    char       *scope;     /* "layers.0." of the moment; never NULL */
+    oq_item    *items;     /* in declaration order */
+    size_t      n_items, capacity;
+} oq_builder;
+
+typedef char *oq_scope; /* the scope to return to */
+
+/* Names below are relative to the scopes entered; a duplicate name is a bug of the module (assert). */
+oq_status oq_scope_enter(oq_builder *b, oq_scope *saved, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void      oq_scope_leave(oq_builder *b, oq_scope saved);
+
+enum { OQ_BIAS = 1 };
+/* W[n,k] at name.weight, bias at name.bias if flags & OQ_BIAS. keep: see oq_linear.keep. */
+oq_status oq_declare_linear(oq_builder *b, oq_linear *l, const char *name, int64_t n, int64_t k, unsigned flags,
+                            const char *keep);
+/* One product of several layers that share their input: parts' names relative to the scope of `name`'s parent. */
+oq_status oq_declare_fused(oq_builder *b, oq_linear *l, const char *name, int64_t k, unsigned flags,
+                           const oq_part *parts, int n_parts, const char *keep);
+oq_status oq_declare_vector(oq_builder *b, oq_vector *v, const char *name, int64_t n); /* the whole tensor name */
+oq_status oq_declare_table(oq_builder *b, oq_table *t, const char *name, int64_t rows, int64_t cols);
+/* Same-size convolution: padding (k - 1) / 2 on all sides, stride 1, with bias; adjust l->spec before plan if not. */
+oq_status oq_declare_conv2d(oq_builder *b, oq_conv2d *c, const char *name, int64_t c_out, int64_t c_in, int kernel);
+oq_status oq_declare_attention(oq_builder *b, oq_attention *a, const char *name, oq_attention_spec spec);
+
+/* ---- execution ---------------------------------------------------------------------------------------------------- */
+
+/* Receives one traced tensor (--trace): host memory, F32 or an integer type; valid during the call alone. */
+typedef oq_status (*oq_trace_sink)(void *user, const char *key, const oq_dtype *dtype, const void *data,
+                                   const int64_t *shape, int n_dims);
+
+/* Sees every linear product of a forward: x and y as the layer got and gave them. Not called in measure mode. */
+typedef oq_status (*oq_layer_observer)(void *user, const oq_linear *layer, oq_tensor x, oq_tensor y);
+
+typedef struct oq_exec {
+    oq_env           *env;
+    const oq_backend *backend;
+    oq_device        *device;
+    const oq_ops     *ops;
+    const oq_dtype   *compute;  /* &oq_dtype_bf16 or &oq_dtype_f32: type of activations */
+    bool              measure;  /* shapes and sizes only, no arithmetic, no pointers */
+    uint8_t          *base;     /* scratch of `size` bytes in backend memory */
+    size_t            size, used, peak;
+    oq_layer_observer observer; /* NULL: none */
+    void             *observer_user;
+    oq_trace_sink     trace;    /* NULL: none */
+    void             *trace_user;
+} oq_exec;
+
+typedef size_t oq_mark;
+static inline oq_mark oq_mark_get(const oq_exec *ex) { return ex->used; }
+static inline void    oq_mark_reset(oq_exec *ex, oq_mark mark) { ex->used = mark; }
+
+/* Scratch as a stack. Contents are undefined. Exceeding what was measured is a bug (OQ_E_ARG, both numbers named). */
+oq_status oq_tmp(oq_exec *ex, int64_t rows, int64_t cols, oq_tensor *out); /* compute type */
+oq_status oq_tmp_typed(oq_exec *ex, const oq_dtype *dtype, int64_t rows, int64_t cols, oq_tensor *out);
+/* Host bytes -> a tensor of scratch (same element type and count). No-op in measure mode. */
+oq_status oq_upload(oq_exec *ex, oq_tensor dst, const void *src);
+oq_status oq_download(oq_exec *ex, void *dst, oq_tensor src); /* contiguous src; synchronises */
+
+/* Every forward checks shapes (OQ_E_ARG naming the layer) and, in measure mode, that the backend has the operation. */
+oq_status oq_linear_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x);
+oq_status oq_conv2d_forward(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, int64_t batch, int64_t h,
+                            int64_t w);
+/* scale 0 means head_dim^-0.5; key_mask and bias may be NULL (host pointers are the caller's duty to upload). */
+typedef struct oq_attention_extra {
+    float          scale;
+    const uint8_t *key_mask;
+    const float   *bias;
+    int64_t        bias_head, bias_row;
+} oq_attention_extra;
+oq_status oq_attention_forward(oq_exec *ex, const oq_attention *a, oq_tensor o, oq_tensor q, oq_tensor k, oq_tensor v,
+                               const oq_attention_extra *extra /* NULL: defaults */);
+/* rms over each `group` columns (0: whole row), diffusers' rounding order for BF16. */
+oq_status oq_rms_norm_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_vector *weight, float eps, int64_t group);
+oq_status oq_layer_norm_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_vector *weight, const oq_vector *bias,
+                                float eps);
+oq_status oq_group_norm_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_vector *weight, const oq_vector *bias,
+                                float eps, int64_t n_groups, int64_t batch, bool silu);
+/* cos, sin: F32 [rows, head_dim/2] tensors in backend memory. */
+oq_status oq_rope_forward(oq_exec *ex, oq_tensor x, oq_tensor cos, oq_tensor sin, int64_t n_heads, int64_t head_dim,
+                          oq_rope_kind kind);
+oq_status oq_unary_forward(oq_exec *ex, oq_unary kind, oq_tensor y, oq_tensor x);
+oq_status oq_glu_forward(oq_exec *ex, oq_unary kind, oq_tensor y, oq_tensor a, oq_tensor b);
+oq_status oq_modulate_forward(oq_exec *ex, oq_tensor y, oq_tensor x, oq_tensor scale, oq_tensor shift, float one);
+oq_status oq_add_gated_forward(oq_exec *ex, oq_tensor y, oq_tensor x, oq_tensor gate, oq_tensor r);
+oq_status oq_add_forward(oq_exec *ex, oq_tensor y, oq_tensor x, oq_tensor r);
+oq_status oq_axpby_forward(oq_exec *ex, oq_tensor y, float a, oq_tensor x, float b);
+oq_status oq_copy_forward(oq_exec *ex, oq_tensor y, oq_tensor x);
+oq_status oq_embed_forward(oq_exec *ex, oq_tensor y, const oq_table *table, oq_tensor ids /* I32 [rows,1] */);
+oq_status oq_permute_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const int64_t dim[6], const int64_t ys[6],
+                             const int64_t xs[6]);
+oq_status oq_upsample2x_forward(oq_exec *ex, oq_tensor y, oq_tensor x, int64_t batch, int64_t h, int64_t w);
+/* A vector handle as a [1, n] F32 tensor (to broadcast or copy). */
+oq_tensor oq_vector_tensor(const oq_vector *v);
+static inline oq_tensor oq_absent(void) { return (oq_tensor){0}; } /* for optional operands */
+
+/* Records a tensor for --trace under `key` (printf-style), F32 unless it is an integer type; free without trace.
+ * `shape` (n_dims entries) is what is written; NULL: [rows, cols]. */
+oq_status oq_trace_put(oq_exec *ex, oq_tensor t, const int64_t *shape, int n_dims, const char *key, ...)
+    __attribute__((format(printf, 5, 6)));
+
+#endif

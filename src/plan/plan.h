@@ -1,0 +1,72 @@
+/* plan.h -- every decision, before the first weight byte is read: scheme and kernel of each layer, bytes of every
+ * buffer. Printable: `omniq plan` is this value. */
+#ifndef OQ_PLAN_PLAN_H
+#define OQ_PLAN_PLAN_H
+
+#include "nn/module.h"
+#include "base/strbuf.h"
+#include "quant/resolve.h"
+
+typedef struct oq_plan_layer { /* one row of `omniq plan`: a linear product */
+    oq_linear      *linear;
+    oq_layer_choice choice;
+    const oq_dtype *stored;    /* type in the file of a plain layer; NULL: quantized planes or dummy */
+    size_t          bytes;     /* packed + bias, at rest */
+} oq_plan_layer;
+
+typedef struct oq_plan_component {
+    const char                  *name, *class_name;
+    const oq_module_type        *module;
+    void                        *self;
+    const oq_ckpt               *ckpt;     /* borrowed until load; NULL: dummy */
+    const oq_resolved_component *resolved;
+    oq_builder                   builder;  /* its items, in declaration order */
+    oq_plan_layer               *layers;
+    size_t                       n_layers;
+    size_t                       bytes;    /* all weights at rest */
+    int64_t                      params;   /* number of weights */
+    size_t                       n_tensors;/* tensors the component claims */
+} oq_plan_component;
+
+typedef struct oq_plan {
+    oq_arena           arena;      /* names, module state, everything that dies with the model */
+    oq_env            *env;
+    const oq_backend  *backend;
+    oq_device         *device;     /* borrowed */
+    const oq_dtype    *compute;
+    oq_resolved       *resolved;   /* owned */
+    oq_plan_component *components;
+    size_t             n_components;
+    size_t             weights_bytes;
+    size_t             scratch_bytes; /* of the default request; measured by the engine */
+    const char       **warnings;
+    size_t             n_warnings, cap_warnings;
+} oq_plan;
+
+typedef struct oq_plan_input {
+    const char           *name, *class_name;
+    const oq_module_type *module;
+    const oq_json        *config;   /* config.json */
+    const oq_ckpt        *ckpt;     /* NULL: dummy */
+} oq_plan_input;
+
+typedef struct oq_plan_params {
+    const oq_backend    *backend;
+    oq_device           *device;
+    const oq_dtype      *compute;
+    oq_resolved         *resolved;  /* ownership passes to the plan, also on failure */
+    const oq_plan_input *inputs;    /* same order as resolved->components */
+    size_t               n_inputs;
+} oq_plan_params;
+
+oq_status oq_plan_build(oq_env *env, const oq_plan_params *params, oq_plan **out);
+void      oq_plan_free(oq_plan *plan);
+const oq_plan_component *oq_plan_find(const oq_plan *plan, const char *component);
+oq_json  *oq_plan_to_json(const oq_plan *plan);                     /* the contract of `plan --json` */
+oq_status oq_plan_print(const oq_plan *plan, bool all_layers, oq_strbuf *out);
+
+/* The file's spelling of a module's layer or tensor name (the inverse of the module's name rules); `component` is an
+ * oq_plan_component. Never NULL; the name itself where no rule applies. For oq_resolve_layer and load. */
+const char *oq_plan_ckpt_name(void *component, const char *name);
+
+#endif
