@@ -9,7 +9,7 @@
 
 struct oq_arena_block {
     oq_arena_block *previous;
-    size_t          used, capacity; /* of the bytes that follow this header */
+    size_t used, capacity; /* of the bytes that follow this header */
 };
 
 #define HEADER_BYTES oq_align_up(sizeof(oq_arena_block), 64)
@@ -60,7 +60,8 @@ oq_status oq_arena_new(oq_arena *arena, size_t count, size_t size, const char *w
 {
     size_t bytes;
     if (!oq_size_mul(count, size, &bytes))
-        return oq_fail(arena->env, OQ_E_NOMEM, "%s: %zu times %zu bytes do not fit in memory", what, count, size);
+        return oq_fail(arena->env, OQ_E_NOMEM, "%s: %zu times %zu bytes do not fit in memory", what, count,
+                       size);
     void *p = oq_arena_alloc(arena, bytes);
     if (!p) return oq_fail(arena->env, OQ_E_NOMEM, "%s: no memory for %zu bytes", what, bytes);
     memcpy(out_pointer, &p, sizeof p);

@@ -14,8 +14,9 @@
 const char *oq_status_name(oq_status status)
 {
     switch (status) {
-#define X(name, value, text) \
-    case OQ_##name: return #name;
+#define X(name, value, text)                                                                                 \
+    case OQ_##name:                                                                                          \
+        return #name;
         OQ_STATUS_MAP(X)
 #undef X
     }
@@ -25,8 +26,9 @@ const char *oq_status_name(oq_status status)
 const char *oq_status_text(oq_status status)
 {
     switch (status) {
-#define X(name, value, text) \
-    case OQ_##name: return text;
+#define X(name, value, text)                                                                                 \
+    case OQ_##name:                                                                                          \
+        return text;
         OQ_STATUS_MAP(X)
 #undef X
     }
@@ -122,8 +124,10 @@ static void sanitize(char *text)
     unsigned char *s = (unsigned char *)text;
     while (*s) {
         const size_t n = sequence_length(s);
-        if (n == 0 || *s < 0x20 || *s == 0x7f) *s++ = '?';
-        else s += n;
+        if (n == 0 || *s < 0x20 || *s == 0x7f)
+            *s++ = '?';
+        else
+            s += n;
     }
 }
 

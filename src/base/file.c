@@ -17,8 +17,11 @@
 static oq_status fail_errno(oq_env *env, const char *path, const char *what)
 {
     const int e = errno;
-    return oq_fail(env, e == ENOENT || e == ENOTDIR ? OQ_E_NOTFOUND : e == ENOMEM ? OQ_E_NOMEM : OQ_E_IO, "%s: %s: %s",
-                   path, what, strerror(e));
+    return oq_fail(env,
+                   e == ENOENT || e == ENOTDIR ? OQ_E_NOTFOUND
+                   : e == ENOMEM               ? OQ_E_NOMEM
+                                               : OQ_E_IO,
+                   "%s: %s: %s", path, what, strerror(e));
 }
 
 /* Opens a regular file for reading and tells its size. */
@@ -34,7 +37,8 @@ static oq_status open_regular(oq_env *env, const char *path, int *fd, size_t *by
     }
     if (!S_ISREG(st.st_mode)) {
         close(*fd);
-        return oq_fail(env, OQ_E_IO, "%s: is %s, not a file", path, S_ISDIR(st.st_mode) ? "a folder" : "a special file");
+        return oq_fail(env, OQ_E_IO, "%s: is %s, not a file", path,
+                       S_ISDIR(st.st_mode) ? "a folder" : "a special file");
     }
     *bytes = (size_t)st.st_size;
     return OQ_OK;
@@ -105,7 +109,8 @@ void oq_file_forget(const oq_mapping *mapping, size_t at, size_t bytes)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t begin = oq_align_up(at, page);
     const size_t end = (at + bytes) / page * page;
-    if (mapping->data && end > begin) madvise((void *)(uintptr_t)(mapping->data + begin), end - begin, MADV_DONTNEED);
+    if (mapping->data && end > begin)
+        madvise((void *)(uintptr_t)(mapping->data + begin), end - begin, MADV_DONTNEED);
 }
 
 bool oq_file_exists(const char *path)
@@ -168,7 +173,8 @@ oq_status oq_dir_list(oq_env *env, const char *path, char ***out, size_t *count)
     size_t n = 0, capacity = 0;
     oq_status st = OQ_OK;
     for (struct dirent *e; st == OQ_OK && (e = readdir(dir));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) st = push_name(env, &names, &n, &capacity, e->d_name);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            st = push_name(env, &names, &n, &capacity, e->d_name);
     closedir(dir);
     if (st != OQ_OK) {
         for (size_t i = 0; i < n; i++) oq_free(env, names[i]);
@@ -190,7 +196,8 @@ oq_status oq_dir_make(oq_env *env, const char *path)
         if (*p != '/' && *p != '\0') continue;
         const char kept = *p;
         *p = '\0';
-        if (mkdir(copy, 0777) != 0 && !oq_file_is_dir(copy)) st = fail_errno(env, copy, "folder cannot be made");
+        if (mkdir(copy, 0777) != 0 && !oq_file_is_dir(copy))
+            st = fail_errno(env, copy, "folder cannot be made");
         *p = kept;
         if (kept == '\0') break;
     }
@@ -198,12 +205,13 @@ oq_status oq_dir_make(oq_env *env, const char *path)
     return st;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------------------- */
+/* ---- writing
+ * ---------------------------------------------------------------------------------------------------- */
 
 struct oq_file_writer {
-    oq_env   *env;
-    char     *path, *temporary; /* temporary NULL: stdout */
-    int       fd;
+    oq_env *env;
+    char *path, *temporary; /* temporary NULL: stdout */
+    int fd;
     oq_status status;
 };
 
@@ -238,8 +246,10 @@ oq_status oq_file_create(oq_env *env, const char *path, oq_file_writer **out)
     w->path = oq_strdup(env, path);
     oq_status st = w->path ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
     if (st == OQ_OK) {
-        if (strcmp(path, "-") == 0) w->fd = STDOUT_FILENO;
-        else st = open_temporary(env, w);
+        if (strcmp(path, "-") == 0)
+            w->fd = STDOUT_FILENO;
+        else
+            st = open_temporary(env, w);
     }
     if (st != OQ_OK) {
         free_writer(w);
@@ -255,8 +265,10 @@ oq_status oq_file_write(oq_file_writer *w, const void *bytes, size_t n)
     while (w->status == OQ_OK && n) {
         const ssize_t put = write(w->fd, p, n);
         if (put < 0 && errno == EINTR) continue;
-        if (put < 0) w->status = fail_errno(w->env, w->path, "cannot be written");
-        else p += put, n -= (size_t)put;
+        if (put < 0)
+            w->status = fail_errno(w->env, w->path, "cannot be written");
+        else
+            p += put, n -= (size_t)put;
     }
     return w->status;
 }
@@ -266,7 +278,8 @@ oq_status oq_file_finish(oq_file_writer *w)
     oq_status st = w->status;
     if (w->temporary) {
         if (close(w->fd) != 0 && st == OQ_OK) st = fail_errno(w->env, w->path, "cannot be written");
-        if (st == OQ_OK && rename(w->temporary, w->path) != 0) st = fail_errno(w->env, w->path, "cannot be replaced");
+        if (st == OQ_OK && rename(w->temporary, w->path) != 0)
+            st = fail_errno(w->env, w->path, "cannot be replaced");
         if (st != OQ_OK) unlink(w->temporary);
     }
     free_writer(w);

@@ -1,6 +1,6 @@
 /* json.c -- jansson behind the house's own words, plus a writer that knows NaN and infinities.
- * A non-finite real is kept as an object {"\u0001real": "NaN"}: a key that no file can hold, since parsing rejects
- * control characters in keys. */
+ * A non-finite real is kept as an object {"\u0001real": "NaN"}: a key that no file can hold, since parsing
+ * rejects control characters in keys. */
 #include "base/json.h"
 
 #include "base/file.h"
@@ -26,7 +26,8 @@ static oq_json *wrap(json_t *json)
     return (oq_json *)json;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------------- */
+/* ---- reading
+ * ---------------------------------------------------------------------------------------------------- */
 
 /* Depth of brackets outside strings, before jansson recurses over them. */
 static size_t nesting(const char *text, size_t n)
@@ -36,8 +37,10 @@ static size_t nesting(const char *text, size_t n)
     for (size_t i = 0; i < n; i++) {
         const char c = text[i];
         if (in_string) {
-            if (c == '\\') i++;
-            else if (c == '"') in_string = false;
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
         } else if (c == '"') {
             in_string = true;
         } else if (c == '{' || c == '[') {
@@ -71,14 +74,15 @@ oq_status oq_json_parse(oq_env *env, const char *text, size_t n, const char *sou
     json_error_t error;
     const size_t depth = nesting(text, n);
     if (depth > MAX_DEPTH)
-        return oq_fail(env, OQ_E_FORMAT, "%s: JSON nested %zu deep, at most %d are read", source, depth, MAX_DEPTH);
+        return oq_fail(env, OQ_E_FORMAT, "%s: JSON nested %zu deep, at most %d are read", source, depth,
+                       MAX_DEPTH);
     json_t *json = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (!json) {
         const char *near = strstr(error.text, " near '");
         const int length = near ? (int)(near - error.text) : (int)strlen(error.text);
         const oq_status st = json_error_code(&error) == json_error_out_of_memory ? OQ_E_NOMEM : OQ_E_FORMAT;
-        return oq_fail(env, st, "%s: not valid JSON at line %d, column %d: %.*s", source, error.line, error.column,
-                       length, error.text);
+        return oq_fail(env, st, "%s: not valid JSON at line %d, column %d: %.*s", source, error.line,
+                       error.column, length, error.text);
     }
     if (!keys_are_clean(json)) {
         json_decref(json);
@@ -156,21 +160,29 @@ oq_json_kind oq_json_type(const oq_json *json)
     if (!json) return OQ_JSON_NULL;
     if (is_non_finite(raw(json))) return OQ_JSON_REAL;
     switch (json_typeof(raw(json))) {
-    case JSON_OBJECT: return OQ_JSON_OBJECT;
-    case JSON_ARRAY: return OQ_JSON_ARRAY;
-    case JSON_STRING: return OQ_JSON_STRING;
-    case JSON_INTEGER: return OQ_JSON_INT;
-    case JSON_REAL: return OQ_JSON_REAL;
+    case JSON_OBJECT:
+        return OQ_JSON_OBJECT;
+    case JSON_ARRAY:
+        return OQ_JSON_ARRAY;
+    case JSON_STRING:
+        return OQ_JSON_STRING;
+    case JSON_INTEGER:
+        return OQ_JSON_INT;
+    case JSON_REAL:
+        return OQ_JSON_REAL;
     case JSON_TRUE:
-    case JSON_FALSE: return OQ_JSON_BOOL;
-    case JSON_NULL: break;
+    case JSON_FALSE:
+        return OQ_JSON_BOOL;
+    case JSON_NULL:
+        break;
     }
     return OQ_JSON_NULL;
 }
 
 const char *oq_json_type_name(const oq_json *json)
 {
-    static const char *const names[] = {"null", "a boolean", "a whole number", "a number", "a string", "a list", "an object"};
+    static const char *const names[] = {"null",     "a boolean", "a whole number", "a number",
+                                        "a string", "a list",    "an object"};
     return names[oq_json_type(json)];
 }
 
@@ -223,11 +235,13 @@ int64_t oq_json_int(const oq_json *json, int64_t fallback)
 
 double oq_json_real(const oq_json *json, double fallback)
 {
-    if (is_non_finite(raw(json))) return strtod(json_string_value(json_object_get(raw(json), NON_FINITE_KEY)), NULL);
+    if (is_non_finite(raw(json)))
+        return strtod(json_string_value(json_object_get(raw(json), NON_FINITE_KEY)), NULL);
     return json_is_number(raw(json)) ? json_number_value(raw(json)) : fallback;
 }
 
-/* ---- building --------------------------------------------------------------------------------------------------- */
+/* ---- building
+ * --------------------------------------------------------------------------------------------------- */
 
 oq_json *oq_json_new_object(void)
 {
@@ -245,7 +259,8 @@ oq_json *oq_json_new_string(const char *text)
     json_t *json = json_string(text);
     if (json) return wrap(json);
     oq_env *env = NULL;
-    if (oq_env_new(&(oq_env_params){.size = sizeof(oq_env_params), .n_threads = 1}, &env) != OQ_OK) return NULL;
+    if (oq_env_new(&(oq_env_params){.size = sizeof(oq_env_params), .n_threads = 1}, &env) != OQ_OK)
+        return NULL;
     size_t n = 0;
     char *repaired = oq_utf8_repair(env, text, strlen(text), &n);
     if (repaired) json = json_stringn(repaired, n);
@@ -296,19 +311,26 @@ bool oq_json_append(oq_json *array, oq_json *value)
     return json_array_append_new(raw(array), raw(value)) == 0;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------------------- */
+/* ---- writing
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void put_string(oq_strbuf *buf, const char *text, size_t n)
 {
     oq_strbuf_putc(buf, '"');
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\') oq_strbuf_printf(buf, "\\%c", c);
-        else if (c == '\n') oq_strbuf_puts(buf, "\\n");
-        else if (c == '\t') oq_strbuf_puts(buf, "\\t");
-        else if (c == '\r') oq_strbuf_puts(buf, "\\r");
-        else if (c < 0x20 || c == 0x7f) oq_strbuf_printf(buf, "\\u%04x", c);
-        else oq_strbuf_putc(buf, (char)c);
+        if (c == '"' || c == '\\')
+            oq_strbuf_printf(buf, "\\%c", c);
+        else if (c == '\n')
+            oq_strbuf_puts(buf, "\\n");
+        else if (c == '\t')
+            oq_strbuf_puts(buf, "\\t");
+        else if (c == '\r')
+            oq_strbuf_puts(buf, "\\r");
+        else if (c < 0x20 || c == 0x7f)
+            oq_strbuf_printf(buf, "\\u%04x", c);
+        else
+            oq_strbuf_putc(buf, (char)c);
     }
     oq_strbuf_putc(buf, '"');
 }
@@ -404,8 +426,10 @@ oq_status oq_json_dump(oq_env *env, const oq_json *json, unsigned flags, char **
     *out = NULL;
     oq_strbuf buf;
     oq_strbuf_init(&buf, env);
-    if (json) put_value(&buf, raw(json), flags, 0);
-    else oq_strbuf_puts(&buf, "null");
+    if (json)
+        put_value(&buf, raw(json), flags, 0);
+    else
+        oq_strbuf_puts(&buf, "null");
     const oq_status st = oq_strbuf_check(&buf, "JSON text");
     if (st == OQ_OK) *out = oq_strbuf_take(&buf);
     oq_strbuf_deinit(&buf);

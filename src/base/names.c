@@ -84,9 +84,12 @@ bool oq_glob_match(const char *pattern, const char *text)
             retry = text;
             continue;
         }
-        if (*p == '?') one = true, p++;
-        else if (*p == '[') one = match_set(&p, *text);
-        else if (*p && *p == *text) one = true, p++;
+        if (*p == '?')
+            one = true, p++;
+        else if (*p == '[')
+            one = match_set(&p, *text);
+        else if (*p && *p == *text)
+            one = true, p++;
         if (one) {
             pattern = p;
             text++;

@@ -10,25 +10,25 @@
 #define SPIN_ROUNDS 4000
 
 typedef struct worker {
-    oq_pool  *pool;
-    int       index;
+    oq_pool *pool;
+    int index;
     pthread_t thread;
 } worker;
 
 struct oq_pool {
-    int              n_threads; /* with the caller's */
-    worker          *workers;   /* n_threads - 1 */
-    int              n_started;
-    pthread_mutex_t  lock;
-    pthread_cond_t   wake, done;
-    atomic_uint      generation;
-    atomic_int       n_active;  /* workers still inside the current generation */
-    atomic_bool      stop;
-    atomic_flag      busy;      /* a run is under way: nested calls go serial */
-    _Atomic int64_t  next;
-    int64_t          n_tasks;
-    oq_task_fn       fn;
-    void            *user;
+    int n_threads;   /* with the caller's */
+    worker *workers; /* n_threads - 1 */
+    int n_started;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, done;
+    atomic_uint generation;
+    atomic_int n_active; /* workers still inside the current generation */
+    atomic_bool stop;
+    atomic_flag busy; /* a run is under way: nested calls go serial */
+    _Atomic int64_t next;
+    int64_t n_tasks;
+    oq_task_fn fn;
+    void *user;
 };
 
 static int allowed_cores(void)

@@ -6,9 +6,9 @@
 #include <string.h>
 
 struct oq_regex {
-    pcre2_code          *code;
+    pcre2_code *code;
     pcre2_match_context *context;
-    pcre2_match_data    *data;
+    pcre2_match_data *data;
 };
 
 oq_status oq_regex_new(oq_env *env, const char *pattern, oq_regex **out)
@@ -18,13 +18,14 @@ oq_status oq_regex_new(oq_env *env, const char *pattern, oq_regex **out)
     PCRE2_SIZE offset = 0;
     oq_regex *r = NULL;
     OQ_TRY(oq_new(env, 1, sizeof *r, "regular expression", &r));
-    r->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error, &offset, NULL);
+    r->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error,
+                            &offset, NULL);
     if (!r->code) {
         PCRE2_UCHAR text[128];
         pcre2_get_error_message(error, text, sizeof text);
         oq_free(env, r);
-        return oq_fail(env, OQ_E_CONFIG, "regular expression '%s': %s at offset %zu", pattern, (const char *)text,
-                       (size_t)offset);
+        return oq_fail(env, OQ_E_CONFIG, "regular expression '%s': %s at offset %zu", pattern,
+                       (const char *)text, (size_t)offset);
     }
     r->context = pcre2_match_context_create(NULL);
     r->data = pcre2_match_data_create_from_pattern(r->code, NULL);
@@ -49,7 +50,8 @@ void oq_regex_free(oq_env *env, oq_regex *regex)
 
 int oq_regex_find(oq_regex *regex, const char *text, size_t n, size_t at, size_t *begin, size_t *end)
 {
-    const int rc = pcre2_match(regex->code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, regex->data, regex->context);
+    const int rc =
+        pcre2_match(regex->code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, regex->data, regex->context);
     if (rc == PCRE2_ERROR_NOMATCH) return 0;
     if (rc < 0) return -1;
     const PCRE2_SIZE *v = pcre2_get_ovector_pointer(regex->data);

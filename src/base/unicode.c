@@ -1,4 +1,5 @@
-/* unicode.c -- UTF-8 checks and repair by hand (they must agree with Python's replacement rule), NFC by utf8proc. */
+/* unicode.c -- UTF-8 checks and repair by hand (they must agree with Python's replacement rule), NFC by
+ * utf8proc. */
 #include "base/unicode.h"
 
 #include "base/strbuf.h"
@@ -15,11 +16,16 @@ static size_t decode_length(const unsigned char *s, size_t n, size_t *skip)
     if (c < 0x80) return 1;
     if (c < 0xc2 || c > 0xf4) return 0;
     const size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-    unsigned char low = 0x80, high = 0xbf; /* bounds of the second byte: no overlongs, surrogates or > U+10FFFF */
-    if (c == 0xe0) low = 0xa0;
-    else if (c == 0xed) high = 0x9f;
-    else if (c == 0xf0) low = 0x90;
-    else if (c == 0xf4) high = 0x8f;
+    unsigned char low = 0x80,
+                  high = 0xbf; /* bounds of the second byte: no overlongs, surrogates or > U+10FFFF */
+    if (c == 0xe0)
+        low = 0xa0;
+    else if (c == 0xed)
+        high = 0x9f;
+    else if (c == 0xf0)
+        low = 0x90;
+    else if (c == 0xf4)
+        high = 0x8f;
     for (size_t i = 1; i < need; i++) {
         if (i >= n || s[i] < low || s[i] > high) {
             *skip = i;
@@ -48,8 +54,10 @@ char *oq_utf8_repair(oq_env *env, const char *text, size_t n, size_t *out_n)
     for (size_t i = 0; i < n;) {
         size_t skip;
         const size_t length = decode_length((const unsigned char *)text + i, n - i, &skip);
-        if (length) oq_strbuf_add(&buf, text + i, length);
-        else oq_strbuf_add(&buf, "\xef\xbf\xbd", 3);
+        if (length)
+            oq_strbuf_add(&buf, text + i, length);
+        else
+            oq_strbuf_add(&buf, "\xef\xbf\xbd", 3);
         i += length ? length : skip;
     }
     *out_n = buf.size;
@@ -63,7 +71,8 @@ oq_status oq_utf8_nfc(oq_env *env, const char *text, size_t n, char **out, size_
     utf8proc_uint8_t *result = NULL;
     const utf8proc_ssize_t size = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &result,
                                                UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    if (size < 0) return oq_fail(env, OQ_E_NOMEM, "normalising a text of %zu bytes: %s", n, utf8proc_errmsg(size));
+    if (size < 0)
+        return oq_fail(env, OQ_E_NOMEM, "normalising a text of %zu bytes: %s", n, utf8proc_errmsg(size));
     char *copy = oq_alloc_raw(env, (size_t)size + 1);
     if (copy) memcpy(copy, result, (size_t)size), copy[size] = '\0';
     free(result);

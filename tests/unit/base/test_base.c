@@ -44,7 +44,8 @@ static void test_first_error_stays(void **state)
 static void test_json_rejects(void **state)
 {
     oq_env *env = *state;
-    static const char *const bad[] = {"{\"a\":1,\"a\":2}", "{\"a\":1} x", "[1,", "{\"\\u0001real\":\"NaN\"}", "\"\xff\"", ""};
+    static const char *const bad[] = {"{\"a\":1,\"a\":2}",         "{\"a\":1} x", "[1,",
+                                      "{\"\\u0001real\":\"NaN\"}", "\"\xff\"",    ""};
     for (size_t i = 0; i < OQ_COUNT(bad); i++) {
         oq_json *json = NULL;
         assert_int_equal(oq_json_parse(env, bad[i], strlen(bad[i]), "text", &json), OQ_E_FORMAT);
@@ -65,7 +66,9 @@ static void test_json_round_trip(void **state)
     assert_true(oq_json_set(object, "one", oq_json_new_real(1)));
     char *text = NULL;
     assert_int_equal(oq_json_dump(env, object, OQ_JSON_SORT, &text), OQ_OK);
-    assert_string_equal(text, "{\"a\": \"Infinity\", \"n\": \"NaN\", \"one\": 1.0, \"s\": \"q\\\"\\n\xef\xbf\xbd\", \"z\": 0.1}");
+    assert_string_equal(
+        text,
+        "{\"a\": \"Infinity\", \"n\": \"NaN\", \"one\": 1.0, \"s\": \"q\\\"\\n\xef\xbf\xbd\", \"z\": 0.1}");
     oq_free(env, text);
     assert_int_equal(oq_json_dump(env, oq_json_get(object, "a"), OQ_JSON_LITERALS, &text), OQ_OK);
     assert_string_equal(text, "Infinity");
@@ -121,7 +124,8 @@ static void test_unicode(void **state)
     assert_false(oq_utf8_valid("\xed\xa0\x80", 3));
     size_t n = 0;
     char *fixed = oq_utf8_repair(env, "a\xf0\x9f\x98z\xed\xa0\x80", 8, &n);
-    assert_string_equal(fixed, "a\xef\xbf\xbdz\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"); /* as Python replaces them */
+    assert_string_equal(fixed,
+                        "a\xef\xbf\xbdz\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"); /* as Python replaces them */
     oq_free(env, fixed);
     char *nfc = NULL;
     assert_int_equal(oq_utf8_nfc(env, "e\xcc\x81", 3, &nfc, &n), OQ_OK);
@@ -164,10 +168,14 @@ static void test_file_replaced_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_error_stays), cmocka_unit_test(test_json_rejects),
-        cmocka_unit_test(test_json_round_trip),   cmocka_unit_test(test_names),
-        cmocka_unit_test(test_pool),              cmocka_unit_test(test_unicode),
-        cmocka_unit_test(test_regex),             cmocka_unit_test(test_file_replaced_whole),
+        cmocka_unit_test(test_first_error_stays),
+        cmocka_unit_test(test_json_rejects),
+        cmocka_unit_test(test_json_round_trip),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_unicode),
+        cmocka_unit_test(test_regex),
+        cmocka_unit_test(test_file_replaced_whole),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

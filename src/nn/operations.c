@@ -1,0 +1,180 @@
+/* operations.c -- forward of everything without weights of its own: shape checks, then the backend's table.
+ */
+#include "nn/nn.h"
+
+/* The operation's member of the table, or "unsupported" with its name; then nothing more in measure mode. */
+#define REQUIRE(ex, member)                                                                                  \
+    do {                                                                                                     \
+        if (!(ex)->ops->member)                                                                              \
+            return oq_fail((ex)->env, OQ_E_UNSUPPORTED, "backend '%s' has no operation '" #member "'",       \
+                           (ex)->backend->name);                                                             \
+        if ((ex)->measure) return OQ_OK;                                                                     \
+    } while (0)
+
+static oq_status misfit(oq_exec *ex, const char *op, oq_tensor y, oq_tensor x)
+{
+    return oq_fail(ex->env, OQ_E_ARG, "operation '%s': [%lld,%lld] does not fit [%lld,%lld]", op,
+                   (long long)y.rows, (long long)y.cols, (long long)x.rows, (long long)x.cols);
+}
+
+static bool same_shape(oq_tensor a, oq_tensor b)
+{
+    return a.rows == b.rows && a.cols == b.cols;
+}
+
+/* An optional operand: absent, one row for all, or a row each. */
+static bool broadcasts(oq_tensor v, oq_tensor x)
+{
+    return v.rows == 0 || (v.cols == x.cols && (v.rows == 1 || v.rows == x.rows));
+}
+
+oq_status oq_rms_norm_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_vector *weight, float eps,
+                              int64_t group)
+{
+    const int64_t width = group ? group : x.cols;
+    if (!same_shape(y, x) || (weight && weight->n != width) || (group && x.cols % group))
+        return misfit(ex, "rms_norm", y, x);
+    REQUIRE(ex, rms_norm);
+    ex->ops->rms_norm(ex->device, &(oq_norm_args){.x = x,
+                                                  .y = y,
+                                                  .weight = weight ? weight->data : NULL,
+                                                  .eps = eps,
+                                                  .group = group,
+                                                  .round_before_weight = y.dtype != &oq_dtype_f32});
+    return OQ_OK;
+}
+
+oq_status oq_layer_norm_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_vector *weight,
+                                const oq_vector *bias, float eps)
+{
+    if (!same_shape(y, x) || (weight && weight->n != x.cols) || (bias && bias->n != x.cols))
+        return misfit(ex, "layer_norm", y, x);
+    REQUIRE(ex, layer_norm);
+    ex->ops->layer_norm(ex->device, &(oq_norm_args){.x = x,
+                                                    .y = y,
+                                                    .weight = weight ? weight->data : NULL,
+                                                    .bias = bias ? bias->data : NULL,
+                                                    .eps = eps});
+    return OQ_OK;
+}
+
+oq_status oq_group_norm_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_vector *weight,
+                                const oq_vector *bias, float eps, int64_t n_groups, int64_t batch, bool silu)
+{
+    if (!same_shape(y, x) || n_groups < 1 || x.cols % n_groups || batch < 1 || x.rows % batch ||
+        (weight && weight->n != x.cols) || (bias && bias->n != x.cols))
+        return misfit(ex, "group_norm", y, x);
+    REQUIRE(ex, group_norm);
+    ex->ops->group_norm(ex->device, &(oq_norm_args){.x = x,
+                                                    .y = y,
+                                                    .weight = weight ? weight->data : NULL,
+                                                    .bias = bias ? bias->data : NULL,
+                                                    .eps = eps,
+                                                    .group = n_groups,
+                                                    .batch = batch,
+                                                    .silu = silu});
+    return OQ_OK;
+}
+
+oq_status oq_rope_forward(oq_exec *ex, oq_tensor x, oq_tensor cos, oq_tensor sin, int64_t n_heads,
+                          int64_t head_dim, oq_rope_kind kind)
+{
+    if (x.cols != n_heads * head_dim || cos.rows != x.rows || cos.cols * 2 != head_dim ||
+        !same_shape(cos, sin) || cos.dtype != &oq_dtype_f32 || sin.dtype != &oq_dtype_f32 ||
+        cos.ld != cos.cols || sin.ld != sin.cols)
+        return misfit(ex, "rope", cos, x);
+    REQUIRE(ex, rope);
+    ex->ops->rope(ex->device, &(oq_rope_args){.x = x,
+                                              .cos = cos.data,
+                                              .sin = sin.data,
+                                              .n_heads = n_heads,
+                                              .head_dim = head_dim,
+                                              .kind = kind});
+    return OQ_OK;
+}
+
+oq_status oq_unary_forward(oq_exec *ex, oq_unary kind, oq_tensor y, oq_tensor x)
+{
+    if (!same_shape(y, x)) return misfit(ex, "unary", y, x);
+    REQUIRE(ex, unary);
+    ex->ops->unary(ex->device, kind, y, x);
+    return OQ_OK;
+}
+
+oq_status oq_glu_forward(oq_exec *ex, oq_unary kind, oq_tensor y, oq_tensor a, oq_tensor b)
+{
+    if (!same_shape(y, a) || !same_shape(y, b)) return misfit(ex, "glu", y, a);
+    REQUIRE(ex, glu);
+    ex->ops->glu(ex->device, kind, y, a, b);
+    return OQ_OK;
+}
+
+oq_status oq_modulate_forward(oq_exec *ex, oq_tensor y, oq_tensor x, oq_tensor scale, oq_tensor shift,
+                              float one)
+{
+    if (!same_shape(y, x) || !broadcasts(scale, x) || !broadcasts(shift, x))
+        return misfit(ex, "modulate", scale, x);
+    REQUIRE(ex, modulate);
+    ex->ops->modulate(ex->device, y, x, scale, shift, one);
+    return OQ_OK;
+}
+
+oq_status oq_add_gated_forward(oq_exec *ex, oq_tensor y, oq_tensor x, oq_tensor gate, oq_tensor r)
+{
+    if (!same_shape(y, x) || !same_shape(y, r) || !broadcasts(gate, x)) return misfit(ex, "add_gated", r, x);
+    REQUIRE(ex, add_gated);
+    ex->ops->add_gated(ex->device, y, x, gate, r);
+    return OQ_OK;
+}
+
+oq_status oq_add_forward(oq_exec *ex, oq_tensor y, oq_tensor x, oq_tensor r)
+{
+    return oq_add_gated_forward(ex, y, x, oq_absent(), r);
+}
+
+oq_status oq_axpby_forward(oq_exec *ex, oq_tensor y, float a, oq_tensor x, float b)
+{
+    if (!same_shape(y, x)) return misfit(ex, "axpby", y, x);
+    REQUIRE(ex, axpby);
+    ex->ops->axpby(ex->device, y, a, x, b);
+    return OQ_OK;
+}
+
+oq_status oq_copy_forward(oq_exec *ex, oq_tensor y, oq_tensor x)
+{
+    if (!same_shape(y, x)) return misfit(ex, "copy", y, x);
+    REQUIRE(ex, copy);
+    ex->ops->copy(ex->device, y, x);
+    return OQ_OK;
+}
+
+oq_status oq_embed_forward(oq_exec *ex, oq_tensor y, const oq_table *table, oq_tensor ids)
+{
+    if (y.cols != table->cols || ids.rows != y.rows || ids.cols != 1 || ids.dtype != &oq_dtype_i32)
+        return misfit(ex, "embed", y, ids);
+    REQUIRE(ex, embed);
+    ex->ops->embed(ex->device, y, table->tensor, ids.data);
+    return OQ_OK;
+}
+
+oq_status oq_permute_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const int64_t dim[6], const int64_t ys[6],
+                             const int64_t xs[6])
+{
+    REQUIRE(ex, permute);
+    ex->ops->permute(ex->device, y, x, dim, ys, xs);
+    return OQ_OK;
+}
+
+oq_status oq_upsample2x_forward(oq_exec *ex, oq_tensor y, oq_tensor x, int64_t batch, int64_t h, int64_t w)
+{
+    if (x.cols != y.cols || x.rows != batch * h * w || y.rows != 4 * x.rows)
+        return misfit(ex, "upsample2x", y, x);
+    REQUIRE(ex, upsample2x);
+    ex->ops->upsample2x(ex->device, y, x, batch, h, w);
+    return OQ_OK;
+}
+
+oq_tensor oq_vector_tensor(const oq_vector *v)
+{
+    return oq_tensor_make((void *)(uintptr_t)v->data, &oq_dtype_f32, 1, v->n);
+}
