@@ -68,6 +68,40 @@ static bool keys_are_clean(const json_t *json)
     return true;
 }
 
+/* The string literal that ends where jansson stopped, quotes included: the key it found twice. */
+static const char *literal_before(const char *text, size_t end, int *length)
+{
+    const char *open = NULL;
+    for (size_t i = 0; i < end; i++) {
+        if (open && text[i] == '\\') i++;
+        else if (text[i] == '"') {
+            if (open && i + 1 == end) {
+                *length = (int)(text + end - open);
+                return open;
+            }
+            open = open ? NULL : text + i;
+        }
+    }
+    *length = 0;
+    return "";
+}
+
+static oq_status fail_parse(oq_env *env, const char *text, const char *source, const json_error_t *error)
+{
+    const enum json_error_code code = json_error_code(error);
+    if (code == json_error_duplicate_key) {
+        int length = 0;
+        const char *key = literal_before(text, (size_t)error->position, &length);
+        return oq_fail(env, OQ_E_FORMAT, "%s: duplicate key %.*s at line %d, column %d", source, length, key, error->line,
+                       error->column);
+    }
+    const char *near = strstr(error->text, " near '");
+    const int length = near ? (int)(near - error->text) : (int)strlen(error->text);
+    return oq_fail(env, code == json_error_out_of_memory ? OQ_E_NOMEM : OQ_E_FORMAT,
+                   "%s: not valid JSON at line %d, column %d: %.*s", source, error->line, error->column, length,
+                   error->text);
+}
+
 oq_status oq_json_parse(oq_env *env, const char *text, size_t n, const char *source, oq_json **out)
 {
     *out = NULL;
@@ -77,13 +111,7 @@ oq_status oq_json_parse(oq_env *env, const char *text, size_t n, const char *sou
         return oq_fail(env, OQ_E_FORMAT, "%s: JSON nested %zu deep, at most %d are read", source, depth,
                        MAX_DEPTH);
     json_t *json = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    if (!json) {
-        const char *near = strstr(error.text, " near '");
-        const int length = near ? (int)(near - error.text) : (int)strlen(error.text);
-        const oq_status st = json_error_code(&error) == json_error_out_of_memory ? OQ_E_NOMEM : OQ_E_FORMAT;
-        return oq_fail(env, st, "%s: not valid JSON at line %d, column %d: %.*s", source, error.line,
-                       error.column, length, error.text);
-    }
+    if (!json) return fail_parse(env, text, source, &error);
     if (!keys_are_clean(json)) {
         json_decref(json);
         return oq_fail(env, OQ_E_FORMAT, "%s: a JSON key begins with a control character", source);
@@ -208,6 +236,15 @@ const oq_json *oq_json_member(const oq_json *object, size_t i, const char **key)
     while (iter && i-- > 0) iter = json_object_iter_next(raw(object), iter);
     if (key) *key = iter ? json_object_iter_key(iter) : NULL;
     return iter ? wrap(json_object_iter_value(iter)) : NULL;
+}
+
+bool oq_json_next(const oq_json *object, void **at, const char **key, const oq_json **value)
+{
+    *at = *at ? json_object_iter_next(raw(object), *at) : json_object_iter(raw(object));
+    if (!*at) return false;
+    *key = json_object_iter_key(*at);
+    *value = wrap(json_object_iter_value(*at));
+    return true;
 }
 
 const char *oq_json_string(const oq_json *json)

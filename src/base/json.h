@@ -27,6 +27,8 @@ size_t         oq_json_size(const oq_json *json);                     /* members
 const oq_json *oq_json_at(const oq_json *array, size_t i);            /* NULL outside */
 /* Members in the order of the file: member i, its key in *key. */
 const oq_json *oq_json_member(const oq_json *object, size_t i, const char **key);
+/* The same for large objects, one step per member: `*at` starts as NULL; false behind the last (or not an object). */
+bool           oq_json_next(const oq_json *object, void **at, const char **key, const oq_json **value);
 const char    *oq_json_string(const oq_json *json);                   /* NULL if not a string */
 bool           oq_json_bool(const oq_json *json, bool fallback);      /* fallback if not a boolean */
 int64_t        oq_json_int(const oq_json *json, int64_t fallback);    /* ints, and reals without a fraction */

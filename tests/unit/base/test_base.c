@@ -55,6 +55,33 @@ static void test_json_rejects(void **state)
     }
 }
 
+static void test_json_names_the_duplicate(void **state)
+{
+    oq_env *env = *state;
+    static const char text[] = "{\"x\": \"a \\\" b\",\n \"a much longer key than twenty\": 1, \"a much longer key than twenty\": 2}";
+    oq_json *json = NULL;
+    assert_int_equal(oq_json_parse(env, text, sizeof text - 1, "text", &json), OQ_E_FORMAT);
+    assert_string_equal(oq_env_error(env),
+                        "text: duplicate key \"a much longer key than twenty\" at line 2, column 68");
+    oq_env_clear(env);
+}
+
+static void test_json_next(void **state)
+{
+    oq_env *env = *state;
+    oq_json *json = NULL;
+    assert_int_equal(oq_json_parse(env, "{\"z\": 1, \"a\": 2}", 16, "text", &json), OQ_OK);
+    void *at = NULL;
+    const char *key = NULL;
+    const oq_json *value = NULL;
+    assert_true(oq_json_next(json, &at, &key, &value) && strcmp(key, "z") == 0 && oq_json_int(value, 0) == 1);
+    assert_true(oq_json_next(json, &at, &key, &value) && strcmp(key, "a") == 0 && oq_json_int(value, 0) == 2);
+    assert_false(oq_json_next(json, &at, &key, &value));
+    at = NULL;
+    assert_false(oq_json_next(value, &at, &key, &value));
+    oq_json_free(json);
+}
+
 static void test_json_round_trip(void **state)
 {
     oq_env *env = *state;
@@ -170,6 +197,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_error_stays),
         cmocka_unit_test(test_json_rejects),
+        cmocka_unit_test(test_json_names_the_duplicate),
+        cmocka_unit_test(test_json_next),
         cmocka_unit_test(test_json_round_trip),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_pool),
