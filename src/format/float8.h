@@ -2,6 +2,7 @@
 #ifndef OQ_FORMAT_FLOAT8_H
 #define OQ_FORMAT_FLOAT8_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -46,5 +47,15 @@ float    oq_e4m3_to_f32(uint8_t code); /* 0x7f and 0xff are NaN; no infinities *
 uint8_t  oq_e4m3_from_f32(float x);  /* nearest even; |x| > 448 and infinities saturate; NaN is 0x7f with its sign */
 float    oq_e5m2_to_f32(uint8_t code);
 uint8_t  oq_e5m2_from_f32(float x);  /* finite values saturate at 57344; infinities and NaN keep their kind */
+
+/* Rows of n: the same values; the encoded side may have any alignment. */
+void oq_f16_row_to_f32(float *dst, const void *src, size_t n);
+void oq_f16_row_from_f32(void *dst, const float *src, size_t n);
+void oq_bf16_row_to_f32(float *dst, const void *src, size_t n);
+void oq_bf16_row_from_f32(void *dst, const float *src, size_t n);
+void oq_e4m3_row_to_f32(float *dst, const void *src, size_t n);
+void oq_e4m3_row_from_f32(void *dst, const float *src, size_t n);
+void oq_e5m2_row_to_f32(float *dst, const void *src, size_t n);
+void oq_e5m2_row_from_f32(void *dst, const float *src, size_t n);
 
 #endif

@@ -31,11 +31,13 @@ typedef struct oq_format {
     /* One scale covers block_n rows and block_k columns; 0 is the whole dimension: tensor (0,0), channel (1,0),
      * block (128,128), group (1,g). Plain formats have no SCALE plane and (0,0). */
     int32_t block_n, block_k;
-    size_t (*plane_bytes)(const struct oq_format *f, oq_plane plane, int64_t n, int64_t k); /* 0: plane unused */
+    /* 0: plane unused; SIZE_MAX: does not fit into a size_t. */
+    size_t (*plane_bytes)(const struct oq_format *f, oq_plane plane, int64_t n, int64_t k);
     /* Row `row` of W as f32 [k]. */
     void (*decode_row)(const struct oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t n,
                        int64_t k);
-    /* Whole W[n,k] from f32; fills all planes of the format. NULL: read-only format. Deterministic. */
+    /* Whole W[n,k] from f32; fills all planes of the format. NULL: read-only format. Deterministic. A block with a
+     * non-finite weight gets scale NaN (plain formats keep the value), so that the run stops instead of painting. */
     void (*encode)(const struct oq_format *f, oq_planes_mut *dst, const float *src, int64_t n, int64_t k);
 } oq_format;
 
@@ -67,7 +69,8 @@ typedef struct oq_scheme {
     oq_act_scale     act_scale;
 } oq_scheme;
 
-/* Writes "w: fp8_e4m3_channel a: fp8_e4m3 dynamic_token" style text: weight name, act label or "none". */
+/* "w: fp8_e4m3_channel a: fp8_e4m3 dynamic_token"; "w: bf16 a: none" where x is not quantized. Cut at n, terminated. */
+void oq_scheme_describe(const oq_scheme *s, char *out, size_t n);
 bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b);
 
 /* Quantizes one row x[k] of activations as the scheme says: codes (element type `act`, one byte each) and scales
@@ -76,6 +79,8 @@ bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b);
  *   e4m3 group: amax = max(amax, 1e-12) (finite), s = amax/448, code = e4m3(clamp(x / s))
  *   e4m3 static: code = e4m3(clamp(x / s))
  *   i8 token:   s = amax/127, code = rne(x * (127/amax)) clamped to [-127,127]; amax 0: codes 0, s 0
+ *   i8 group:   the same per group; i8 static: code = rne(x / s) clamped to [-127,127]
+ * (an amax so small that 127/amax overflows counts as 0)
  * A row with a non-finite value gets s = NaN, so that the product is NaN and the run stops, never a wrong picture. */
 void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const float *x, int64_t k, void *codes,
                          float *scales);

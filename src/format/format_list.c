@@ -1,0 +1,31 @@
+/* format_list.c -- the index of the room: every format, once. */
+#include "format/format.h"
+
+#include <string.h>
+
+const oq_format *const oq_format_list[] = {
+    &oq_format_f32,
+    &oq_format_bf16,
+    &oq_format_f16,
+    &oq_format_fp8_e4m3_tensor,
+    &oq_format_fp8_e4m3_channel,
+    &oq_format_fp8_e4m3_block128,
+    &oq_format_int8_tensor,
+    &oq_format_int8_channel,
+    NULL,
+};
+
+const oq_format *oq_format_find(const char *name)
+{
+    for (size_t i = 0; oq_format_list[i]; i++)
+        if (!strcmp(oq_format_list[i]->name, name)) return oq_format_list[i];
+    return NULL;
+}
+
+const oq_format *oq_format_plain(const oq_dtype *dtype)
+{
+    if (dtype == &oq_dtype_f32) return &oq_format_f32;
+    if (dtype == &oq_dtype_bf16) return &oq_format_bf16;
+    if (dtype == &oq_dtype_f16) return &oq_format_f16;
+    return NULL;
+}

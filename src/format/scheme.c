@@ -1,0 +1,93 @@
+/* scheme.c -- how one layer is stored and multiplied: names of the choice, and the arithmetic of its
+ * activations. */
+#include "format/format.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "format/float8.h"
+#include "format/format_scaled.h"
+
+const char *oq_act_scale_name(oq_act_scale s)
+{
+    switch (s) {
+    case OQ_ACT_NONE:
+        return "none";
+    case OQ_ACT_STATIC_TENSOR:
+        return "static_tensor";
+    case OQ_ACT_DYNAMIC_TOKEN:
+        return "dynamic_token";
+    case OQ_ACT_DYNAMIC_GROUP:
+        return "dynamic_group128";
+    }
+    return "unknown";
+}
+
+void oq_scheme_describe(const oq_scheme *s, char *out, size_t n)
+{
+    if (s->act)
+        snprintf(out, n, "w: %s a: %s %s", s->weight->name, s->act->label, oq_act_scale_name(s->act_scale));
+    else
+        snprintf(out, n, "w: %s a: none", s->weight->name);
+}
+
+bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b)
+{
+    return a->weight == b->weight && a->act == b->act && a->act_scale == b->act_scale;
+}
+
+/* code = e4m3(x / scale); division, because that is what the kernels of the method's other implementations
+ * do. */
+static void e4m3_codes(uint8_t *codes, const float *x, int64_t k, float scale)
+{
+    enum { CHUNK = 256 };
+    float scaled[CHUNK];
+    for (int64_t c = 0; c < k; c += CHUNK) {
+        const int64_t n = k - c < CHUNK ? k - c : CHUNK;
+        for (int64_t i = 0; i < n; i++) scaled[i] = x[c + i] / scale;
+        oq_e4m3_row_from_f32(codes + c, scaled, (size_t)n);
+    }
+}
+
+/* One run of values under one scale, which is returned. */
+static float e4m3_run(oq_act_scale how, float static_scale, const float *x, int64_t k, uint8_t *codes)
+{
+    const float amax = oq_amax(x, 1, k, k);
+    float scale = static_scale;
+    if (how == OQ_ACT_DYNAMIC_TOKEN) scale = fmaxf(amax / OQ_E4M3_MAX, 1.0f / (448.0f * 512.0f));
+    if (how == OQ_ACT_DYNAMIC_GROUP) scale = (amax > 1e-12f ? amax : 1e-12f) / OQ_E4M3_MAX;
+    if (amax != amax) {
+        memset(codes, 0, (size_t)k);
+        return amax;
+    }
+    e4m3_codes(codes, x, k, scale);
+    return scale;
+}
+
+static float i8_run(oq_act_scale how, float static_scale, const float *x, int64_t k, int8_t *codes)
+{
+    const float amax = oq_amax(x, 1, k, k);
+    if (how == OQ_ACT_STATIC_TENSOR && amax == amax) {
+        for (int64_t i = 0; i < k; i++)
+            codes[i] = (int8_t)rintf(fminf(fmaxf(x[i] / static_scale, -127.0f), 127.0f));
+        return static_scale;
+    }
+    const float multiplier = 127.0f / amax;
+    oq_i8_row_from_f32(codes, x, k, multiplier);
+    if (amax != amax) return amax;
+    return oq_f32_bits(multiplier) >= 0x7f800000u ? 0.0f : amax / 127.0f;
+}
+
+void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const float *x, int64_t k, void *codes,
+                         float *scales)
+{
+    const int64_t run = scheme->act_scale == OQ_ACT_DYNAMIC_GROUP ? OQ_ACT_GROUP : k;
+    const bool is_i8 = scheme->act == &oq_dtype_i8;
+    for (int64_t first = 0; first < k; first += run, scales++) {
+        const int64_t n = k - first < run ? k - first : run;
+        if (is_i8)
+            *scales = i8_run(scheme->act_scale, static_scale, x + first, n, (int8_t *)codes + first);
+        else
+            *scales = e4m3_run(scheme->act_scale, static_scale, x + first, n, (uint8_t *)codes + first);
+    }
+}
