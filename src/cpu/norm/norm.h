@@ -1,0 +1,11 @@
+/* norm.h -- the norms of oq_ops, one symbol per instruction set; ops_init.c chooses. */
+#ifndef OQ_CPU_NORM_H
+#define OQ_CPU_NORM_H
+
+#include "cpu/cpu.h"
+
+void oq_rms_norm_ref(oq_device *d, const oq_norm_args *a);
+void oq_layer_norm_ref(oq_device *d, const oq_norm_args *a);
+void oq_group_norm_ref(oq_device *d, const oq_norm_args *a);
+
+#endif

@@ -1,0 +1,31 @@
+/* ops_init.c -- fills the table of operations: the references first, then what this machine's instructions
+ * allow. */
+#include "cpu/elementwise/elementwise.h"
+#include "cpu/norm/norm.h"
+#include "cpu/rope/rope.h"
+
+void oq_cpu_ops_init_ref(oq_ops *out)
+{
+    *out = (oq_ops){
+        .rms_norm = oq_rms_norm_ref,
+        .layer_norm = oq_layer_norm_ref,
+        .group_norm = oq_group_norm_ref,
+        .rope = oq_rope_ref,
+        .unary = oq_unary_ref,
+        .glu = oq_glu_ref,
+        .modulate = oq_modulate_ref,
+        .add_gated = oq_add_gated_ref,
+        .axpby = oq_axpby_ref,
+        .copy = oq_copy_ref,
+        .embed = oq_embed_ref,
+        .permute = oq_permute_ref,
+        .upsample2x = oq_upsample2x_ref,
+        .all_finite = oq_all_finite_ref,
+    };
+}
+
+void oq_cpu_ops_init(uint64_t features, oq_ops *out)
+{
+    (void)features;
+    oq_cpu_ops_init_ref(out);
+}
