@@ -1,0 +1,9 @@
+# Two plugins that test_plugin.c opens: one whole, one that speaks no interface of ours.
+foreach(kind good other)
+  add_library(omniq-plugin-${kind} MODULE ${CMAKE_CURRENT_LIST_DIR}/plugin_${kind}.c)
+  omniq_options(omniq-plugin-${kind})
+  target_include_directories(omniq-plugin-${kind} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  set_target_properties(omniq-plugin-${kind} PROPERTIES PREFIX "" OUTPUT_NAME omniq-${kind}
+                        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/plugins)
+  add_dependencies(test_plugin omniq-plugin-${kind})
+endforeach()
