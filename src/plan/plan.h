@@ -24,6 +24,8 @@ typedef struct oq_plan_component {
     oq_plan_layer               *layers;
     size_t                       n_layers;
     size_t                       bytes;    /* all weights at rest */
+    size_t                       file_bytes; /* of the tensors it claims; 0: dummy */
+    size_t                       load_bytes; /* largest temporary of one layer while loading */
     int64_t                      params;   /* number of weights */
     size_t                       n_tensors;/* tensors the component claims */
 } oq_plan_component;
@@ -38,7 +40,8 @@ typedef struct oq_plan {
     oq_plan_component *components;
     size_t             n_components;
     size_t             weights_bytes;
-    size_t             scratch_bytes; /* of the default request; measured by the engine */
+    size_t             load_bytes;    /* temporaries while loading: the largest layer, per worker */
+    size_t             scratch_bytes; /* of the request; measured by the engine */
     const char       **warnings;
     size_t             n_warnings, cap_warnings;
 } oq_plan;
@@ -62,6 +65,7 @@ typedef struct oq_plan_params {
 oq_status oq_plan_build(oq_env *env, const oq_plan_params *params, oq_plan **out);
 void      oq_plan_free(oq_plan *plan);
 const oq_plan_component *oq_plan_find(const oq_plan *plan, const char *component);
+oq_status oq_plan_warn(oq_plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 oq_json  *oq_plan_to_json(const oq_plan *plan);                     /* the contract of `plan --json` */
 oq_status oq_plan_print(const oq_plan *plan, bool all_layers, oq_strbuf *out);
 

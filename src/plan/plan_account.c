@@ -1,0 +1,178 @@
+/* plan_account.c -- the account of a component's tensors: each one needed is there with its shape, each one
+ * there is needed. Headers alone are read, so `omniq plan` says all of this before a weight is touched. */
+#include "plan/plan_internal.h"
+
+#include "base/names.h"
+#include "base/strbuf.h"
+
+#include <string.h>
+
+typedef struct account {
+    oq_plan *plan;
+    oq_plan_component *c;
+    bool *claimed; /* per tensor of the file */
+    oq_env *env;
+} account;
+
+static void claim(account *a, const oq_ckpt_tensor *t)
+{
+    a->claimed[t - a->c->ckpt->tensors] = true;
+}
+
+static void put_shape(oq_strbuf *buf, const int64_t *dim, int n)
+{
+    oq_strbuf_putc(buf, '[');
+    for (int i = 0; i < n; i++) oq_strbuf_printf(buf, "%s%lld", i ? ", " : "", (long long)dim[i]);
+    oq_strbuf_putc(buf, ']');
+}
+
+static oq_status wrong_shape(account *a, const oq_ckpt_tensor *t, const int64_t *dim, int n)
+{
+    oq_strbuf buf;
+    oq_strbuf_init(&buf, a->env);
+    put_shape(&buf, t->dim, t->n_dims);
+    oq_strbuf_puts(&buf, ", the network needs ");
+    put_shape(&buf, dim, n);
+    const oq_status st = oq_fail(a->env, OQ_E_MISMATCH, "%s: tensor '%s' has shape %s", a->c->name, t->name,
+                                 oq_strbuf_text(&buf));
+    oq_strbuf_deinit(&buf);
+    return st;
+}
+
+/* The name in the file that is nearest to a missing one: a typo or a renamed network shows at once. */
+static oq_status missing(account *a, const char *name, const char *suffix)
+{
+    const char *file = oq_path_leaf(a->c->ckpt->path);
+    return oq_fail(a->env, OQ_E_MISMATCH, "%s: tensor '%s%s' is missing in '%s' (%zu tensors)", a->c->name,
+                   oq_plan_ckpt_name(a->c, name), suffix, file, a->c->ckpt->n_tensors);
+}
+
+/* A plain tensor name + suffix of exactly this shape and of a floating type. */
+static oq_status need(account *a, const char *name, const char *suffix, const int64_t *dim, int n)
+{
+    const oq_ckpt_tensor *t = oq_plan_tensor(a->c, name, suffix);
+    a->c->n_tensors++;
+    if (!a->c->ckpt) return OQ_OK;
+    if (!t) return missing(a, name, suffix);
+    claim(a, t);
+    a->c->file_bytes += t->bytes;
+    if (t->n_dims != n || memcmp(t->dim, dim, (size_t)n * sizeof *dim) != 0) return wrong_shape(a, t, dim, n);
+    if (!t->dtype || !t->dtype->floating)
+        return oq_fail(a->env, OQ_E_MISMATCH,
+                       "%s: tensor '%s' holds %s, the network needs floating point numbers", a->c->name,
+                       t->name, t->type_name);
+    if (t->dtype->bytes == 1)
+        return oq_fail(
+            a->env, OQ_E_MISMATCH,
+            "%s: tensor '%s' holds %s without a scale and is not a quantized layer; nothing says what its "
+            "values mean",
+            a->c->name, t->name, t->type_name);
+    return OQ_OK;
+}
+
+static oq_status account_linear(account *a, const oq_plan_layer *layer)
+{
+    const oq_linear *l = layer->linear;
+    for (int i = 0; i < l->n_parts; i++) {
+        const oq_part *part = &l->parts[i];
+        a->c->params += part->n * l->spec.k + (l->has_bias ? part->n : 0);
+        if (layer->choice.serialized) {
+            for (int p = 0; p < OQ_N_PLANES; p++) {
+                const oq_ckpt_tensor *t = layer->choice.part[i].plane[p].tensor;
+                if (!t) continue;
+                claim(a, t);
+                a->c->file_bytes += t->bytes;
+                a->c->n_tensors++;
+            }
+        } else {
+            OQ_TRY(need(a, part->name, ".weight", (int64_t[]){part->n, l->spec.k}, 2));
+        }
+        if (l->has_bias) OQ_TRY(need(a, part->name, ".bias", &part->n, 1));
+    }
+    return OQ_OK;
+}
+
+static oq_status account_conv2d(account *a, const oq_conv2d *c)
+{
+    const oq_conv2d_spec *s = &c->spec;
+    const int64_t dim[4] = {s->c_out, s->c_in, s->kh, s->kw};
+    a->c->params += dim[0] * dim[1] * dim[2] * dim[3] + (c->has_bias ? s->c_out : 0);
+    OQ_TRY(need(a, c->name, ".weight", dim, 4));
+    return c->has_bias ? need(a, c->name, ".bias", &s->c_out, 1) : OQ_OK;
+}
+
+/* A vector may be stored as [n] or, like pad tokens, as [1, n]. */
+static oq_status account_vector(account *a, const oq_vector *v)
+{
+    const oq_ckpt_tensor *t = oq_plan_tensor(a->c, v->name, "");
+    a->c->params += v->n;
+    const int64_t dim[2] = {1, v->n};
+    return t && t->n_dims == 2 ? need(a, v->name, "", dim, 2) : need(a, v->name, "", &dim[1], 1);
+}
+
+static oq_status account_items(account *a)
+{
+    size_t i_layer = 0;
+    for (size_t i = 0; i < a->c->builder.n_items; i++) {
+        const oq_item *item = &a->c->builder.items[i];
+        switch (item->kind) {
+        case OQ_ITEM_LINEAR:
+            OQ_TRY(account_linear(a, &a->c->layers[i_layer++]));
+            break;
+        case OQ_ITEM_CONV2D:
+            OQ_TRY(account_conv2d(a, item->u.conv2d));
+            break;
+        case OQ_ITEM_VECTOR:
+            OQ_TRY(account_vector(a, item->u.vector));
+            break;
+        case OQ_ITEM_TABLE: {
+            const oq_table *t = item->u.table;
+            a->c->params += t->rows * t->cols;
+            OQ_TRY(need(a, t->name, "", (int64_t[]){t->rows, t->cols}, 2));
+            break;
+        }
+        case OQ_ITEM_ATTENTION:
+            break;
+        }
+    }
+    return OQ_OK;
+}
+
+static bool harmless(const oq_plan_component *c, const oq_ckpt_tensor *t)
+{
+    for (const oq_name_rule *rule = c->module->names; rule && rule->from; rule++)
+        if (!rule->to && oq_dotted_prefix(rule->from, t->name)) return true;
+    const oq_dialect *d = c->resolved->dialect;
+    return d && d->harmless && d->harmless(t);
+}
+
+static oq_status account_leftovers(account *a)
+{
+    const oq_ckpt_tensor *first = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < a->c->ckpt->n_tensors; i++) {
+        const oq_ckpt_tensor *t = &a->c->ckpt->tensors[i];
+        if (a->claimed[i]) continue;
+        if (harmless(a->c, t)) {
+            oq_log(a->env, OQ_LOG_DEBUG, "%s: tensor '%s' is not needed", a->c->name, t->name);
+            continue;
+        }
+        if (!first) first = t;
+        n++;
+    }
+    if (n == 0) return OQ_OK;
+    return oq_fail(a->env, OQ_E_MISMATCH,
+                   "%s: %zu of %zu tensors belong to no layer of %s, the first is '%s'", a->c->name, n,
+                   a->c->ckpt->n_tensors, a->c->class_name, first->name);
+}
+
+oq_status oq_plan_account(oq_plan *plan, oq_plan_component *c)
+{
+    account a = {.plan = plan, .c = c, .env = plan->env};
+    if (c->ckpt)
+        OQ_TRY(oq_new(plan->env, c->ckpt->n_tensors, sizeof *a.claimed, "tensor account", &a.claimed));
+    oq_status st = account_items(&a);
+    if (st == OQ_OK && c->ckpt) st = account_leftovers(&a);
+    oq_free(plan->env, a.claimed);
+    return st;
+}

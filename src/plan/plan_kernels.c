@@ -1,0 +1,156 @@
+/* plan_kernels.c -- for each declared item: how it is stored, who computes it, how many bytes it takes. */
+#include "plan/plan_internal.h"
+
+#include "base/size.h"
+
+#include <string.h>
+
+#define BLOCK_ALIGNMENT 256
+
+static size_t padded(size_t bytes)
+{
+    return oq_align_up(bytes, BLOCK_ALIGNMENT);
+}
+
+/* Type in the file of a plain layer: the widest of its parts, F32 where they differ. NULL: dummy. */
+static const oq_dtype *stored_type(oq_plan_component *c, const oq_linear *l)
+{
+    const oq_dtype *stored = NULL;
+    for (int i = 0; i < l->n_parts; i++) {
+        const oq_ckpt_tensor *t = oq_plan_tensor(c, l->parts[i].name, ".weight");
+        if (!t || !t->dtype) return NULL;
+        if (stored && stored != t->dtype) return &oq_dtype_f32;
+        stored = t->dtype;
+    }
+    return stored;
+}
+
+/* A plain weight stays as narrow as it is in the file, unless the compute type is narrower: BF16 runs round
+ * F32 files once, as `from_pretrained(torch_dtype=bfloat16)` does; F32 runs keep BF16 weights, which they
+ * read exactly. */
+static const oq_format *plain_format(const oq_plan *plan, const oq_dtype *stored)
+{
+    if (plan->compute == &oq_dtype_bf16) return &oq_format_bf16;
+    if (stored == &oq_dtype_bf16) return &oq_format_bf16;
+    return &oq_format_f32;
+}
+
+static const char *map_name(void *component, const char *name)
+{
+    return oq_plan_ckpt_name(component, name);
+}
+
+static oq_status describe_layer(oq_plan *plan, const oq_plan_component *c, const oq_linear *l,
+                                oq_layer_desc *out)
+{
+    const char **parts = NULL;
+    int64_t *part_n = NULL;
+    OQ_TRY(oq_arena_new(&plan->arena, (size_t)l->n_parts, sizeof *parts, l->name, &parts));
+    OQ_TRY(oq_arena_new(&plan->arena, (size_t)l->n_parts, sizeof *part_n, l->name, &part_n));
+    for (int i = 0; i < l->n_parts; i++) parts[i] = l->parts[i].name, part_n[i] = l->parts[i].n;
+    *out = (oq_layer_desc){.component = c->name,
+                           .name = l->name,
+                           .parts = parts,
+                           .part_n = part_n,
+                           .n_parts = l->n_parts,
+                           .n = l->spec.n,
+                           .k = l->spec.k,
+                           .keep = l->keep};
+    return OQ_OK;
+}
+
+/* Largest temporary of loading this layer: f32 rows to encode from, and the planes they become. */
+static size_t load_bytes(const oq_plan_layer *layer)
+{
+    const oq_linear_spec *s = &layer->linear->spec;
+    const size_t elems = (size_t)(s->n * s->k);
+    if (layer->choice.serialized) return layer->linear->n_parts > 1 ? elems : 0;
+    if (layer->choice.quantized) return elems * 4 + elems;
+    return layer->stored && oq_format_plain(layer->stored) == s->scheme.weight && layer->linear->n_parts == 1
+               ? 0
+               : elems * 8;
+}
+
+static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_layer *layer)
+{
+    oq_linear *l = layer->linear;
+    oq_layer_desc desc;
+    OQ_TRY(describe_layer(plan, c, l, &desc));
+    OQ_TRY(oq_resolve_layer(plan->env, plan->resolved, c->resolved, &desc, c->ckpt, map_name, c,
+                            &layer->choice));
+    if (layer->choice.scheme.weight) {
+        l->spec.scheme = layer->choice.scheme;
+    } else {
+        layer->stored = stored_type(c, l);
+        l->spec.scheme = (oq_scheme){.weight = plain_format(plan, layer->stored)};
+    }
+    l->kernel = plan->backend->find_linear(plan->device, &l->spec);
+    if (!l->kernel)
+        return oq_fail(plan->env, OQ_E_UNSUPPORTED,
+                       "%s: layer '%s': backend '%s' has no kernel for %s weights with %s activations",
+                       c->name, l->name, plan->backend->name, l->spec.scheme.weight->name,
+                       l->spec.scheme.act ? l->spec.scheme.act->label : "plain");
+    layer->bytes =
+        padded(l->kernel->packed_bytes(&l->spec)) + (l->has_bias ? padded((size_t)l->spec.n * 4) : 0);
+    c->bytes += layer->bytes;
+    const size_t temporary = load_bytes(layer);
+    if (temporary > c->load_bytes) c->load_bytes = temporary;
+    return OQ_OK;
+}
+
+static oq_status choose_conv2d(oq_plan *plan, oq_plan_component *c, oq_conv2d *conv)
+{
+    const oq_conv2d_spec *s = &conv->spec;
+    conv->kernel = plan->backend->find_conv2d(plan->device, s);
+    if (!conv->kernel)
+        return oq_fail(plan->env, OQ_E_UNSUPPORTED,
+                       "%s: layer '%s': backend '%s' has no kernel for a %d x %d convolution", c->name,
+                       conv->name, plan->backend->name, s->kh, s->kw);
+    c->bytes += padded(conv->kernel->packed_bytes(s)) + (conv->has_bias ? padded((size_t)s->c_out * 4) : 0);
+    const size_t temporary = (size_t)(s->c_out * s->c_in * s->kh * s->kw) * 4;
+    if (temporary > c->load_bytes) c->load_bytes = temporary;
+    return OQ_OK;
+}
+
+static oq_status choose_attention(oq_plan *plan, const oq_plan_component *c, oq_attention *a)
+{
+    a->kernel = plan->backend->find_attention(plan->device, &a->spec);
+    if (a->kernel) return OQ_OK;
+    return oq_fail(plan->env, OQ_E_UNSUPPORTED,
+                   "%s: layer '%s': backend '%s' has no attention kernel for heads of %lld", c->name, a->name,
+                   plan->backend->name, (long long)a->spec.head_dim);
+}
+
+oq_status oq_plan_choose(oq_plan *plan, oq_plan_component *c)
+{
+    for (size_t i = 0; i < c->builder.n_items; i++) c->n_layers += c->builder.items[i].kind == OQ_ITEM_LINEAR;
+    OQ_TRY(oq_arena_new(&plan->arena, c->n_layers, sizeof *c->layers, "plan", &c->layers));
+    size_t i_layer = 0;
+    for (size_t i = 0; i < c->builder.n_items; i++) {
+        const oq_item *item = &c->builder.items[i];
+        switch (item->kind) {
+        case OQ_ITEM_LINEAR:
+            c->layers[i_layer].linear = item->u.linear;
+            OQ_TRY(choose_linear(plan, c, &c->layers[i_layer++]));
+            break;
+        case OQ_ITEM_CONV2D:
+            OQ_TRY(choose_conv2d(plan, c, item->u.conv2d));
+            break;
+        case OQ_ITEM_ATTENTION:
+            OQ_TRY(choose_attention(plan, c, item->u.attention));
+            break;
+        case OQ_ITEM_VECTOR:
+            c->bytes += padded((size_t)item->u.vector->n * 4);
+            break;
+        case OQ_ITEM_TABLE: {
+            oq_table *t = item->u.table;
+            t->tensor = oq_tensor_make(NULL, plan->compute, t->rows, t->cols);
+            const oq_ckpt_tensor *file = oq_plan_tensor(c, t->name, "");
+            if (file && file->dtype == &oq_dtype_bf16) t->tensor.dtype = &oq_dtype_bf16;
+            c->bytes += padded(oq_tensor_bytes(t->tensor));
+            break;
+        }
+        }
+    }
+    return OQ_OK;
+}

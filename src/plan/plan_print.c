@@ -1,0 +1,217 @@
+/* plan_print.c -- the plan as JSON and as a table. */
+#include "plan/plan_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- JSON
+ * ------------------------------------------------------------------------------------------------------- */
+
+static oq_json *scheme_to_json(const oq_scheme *s)
+{
+    oq_json *json = oq_json_new_object();
+    oq_json_set(json, "weight", oq_json_new_string(s->weight->name));
+    oq_json_set(json, "act", oq_json_new_string(s->act ? s->act->label : NULL));
+    oq_json_set(json, "act_scale", oq_json_new_string(oq_act_scale_name(s->act_scale)));
+    return json;
+}
+
+static oq_json *layer_to_json(const oq_plan_layer *layer)
+{
+    const oq_linear *l = layer->linear;
+    oq_json *json = oq_json_new_object();
+    oq_json_set(json, "name", oq_json_new_string(l->name));
+    oq_json_set(json, "n", oq_json_new_int(l->spec.n));
+    oq_json_set(json, "k", oq_json_new_int(l->spec.k));
+    oq_json_set(json, "scheme", scheme_to_json(&l->spec.scheme));
+    oq_json_set(json, "kernel", oq_json_new_string(l->kernel->name));
+    oq_json_set(json, "bytes", oq_json_new_int((int64_t)layer->bytes));
+    oq_json_set(json, "quantized", oq_json_new_bool(layer->choice.quantized));
+    oq_json_set(json, "reason", oq_json_new_string(layer->choice.reason));
+    if (l->n_parts > 1) {
+        oq_json *parts = oq_json_new_array();
+        for (int i = 0; i < l->n_parts; i++) {
+            const char *dot = strrchr(l->parts[i].name, '.');
+            oq_json_append(parts, oq_json_new_string(dot ? dot + 1 : l->parts[i].name));
+        }
+        oq_json_set(json, "parts", parts);
+    }
+    return json;
+}
+
+static oq_json *kernel_row(const char *name, const char *kernel)
+{
+    oq_json *json = oq_json_new_object();
+    oq_json_set(json, "name", oq_json_new_string(name));
+    oq_json_set(json, "kernel", oq_json_new_string(kernel));
+    return json;
+}
+
+static const char *method_name(const oq_plan_component *c)
+{
+    const oq_resolved_component *r = c->resolved;
+    for (size_t i = 0; i < r->n_routes; i++)
+        if (r->routes[i].args) return r->routes[i].args->method->name;
+    return NULL;
+}
+
+static oq_json *component_to_json(const oq_plan_component *c)
+{
+    oq_json *json = oq_json_new_object(), *layers = oq_json_new_array();
+    oq_json *convolutions = oq_json_new_array(), *attention = oq_json_new_array();
+    oq_json_set(json, "class", oq_json_new_string(c->class_name));
+    oq_json_set(json, "method", oq_json_new_string(method_name(c)));
+    oq_json_set(json, "source", oq_json_new_string(oq_quant_source_name(c->resolved->source)));
+    oq_json_set(json, "from", oq_json_new_string(c->resolved->from));
+    for (size_t i = 0; i < c->n_layers; i++) oq_json_append(layers, layer_to_json(&c->layers[i]));
+    for (size_t i = 0; i < c->builder.n_items; i++) {
+        const oq_item *item = &c->builder.items[i];
+        if (item->kind == OQ_ITEM_CONV2D)
+            oq_json_append(convolutions, kernel_row(item->u.conv2d->name, item->u.conv2d->kernel->name));
+        if (item->kind == OQ_ITEM_ATTENTION)
+            oq_json_append(attention, kernel_row(item->u.attention->name, item->u.attention->kernel->name));
+    }
+    oq_json_set(json, "layers", layers);
+    oq_json_set(json, "convolutions", convolutions);
+    oq_json_set(json, "attention", attention);
+    oq_json_set(json, "bytes", oq_json_new_int((int64_t)c->bytes));
+    oq_json_set(json, "file_bytes", oq_json_new_int((int64_t)c->file_bytes));
+    oq_json_set(json, "params", oq_json_new_int(c->params));
+    oq_json_set(json, "tensors", oq_json_new_int((int64_t)c->n_tensors));
+    return json;
+}
+
+oq_json *oq_plan_to_json(const oq_plan *plan)
+{
+    oq_json *json = oq_json_new_object(), *components = oq_json_new_object(), *warnings = oq_json_new_array();
+    for (size_t i = 0; i < plan->n_components; i++)
+        oq_json_set(components, plan->components[i].name, component_to_json(&plan->components[i]));
+    for (size_t i = 0; i < plan->n_warnings; i++)
+        oq_json_append(warnings, oq_json_new_string(plan->warnings[i]));
+    oq_json_set(json, "components", components);
+    oq_json_set(json, "compute", oq_json_new_string(plan->compute->label));
+    oq_json_set(json, "backend", oq_json_new_string(plan->backend->name));
+    oq_json_set(json, "scratch_bytes", oq_json_new_int((int64_t)plan->scratch_bytes));
+    oq_json_set(json, "weights_bytes", oq_json_new_int((int64_t)plan->weights_bytes));
+    oq_json_set(json, "load_bytes", oq_json_new_int((int64_t)plan->load_bytes));
+    oq_json_set(json, "warnings", warnings);
+    return json;
+}
+
+/* ---- table
+ * ------------------------------------------------------------------------------------------------------ */
+
+typedef struct group { /* layers that differ in the numbers of their names alone */
+    const oq_plan_layer *first;
+    char pattern[160];
+    size_t count, bytes;
+} group;
+
+/* "layers.11.attention.to_qkv" -> "layers.*.attention.to_qkv" */
+static void make_pattern(const char *name, char *out, size_t size)
+{
+    size_t n = 0;
+    for (const char *at = name; *at && n + 2 < size;) {
+        const size_t word = strcspn(at, ".");
+        if (strspn(at, "0123456789") == word && word > 0) {
+            out[n++] = '*';
+        } else {
+            for (size_t i = 0; i < word && n + 2 < size; i++) out[n++] = at[i];
+        }
+        at += word;
+        if (*at) out[n++] = *at++;
+    }
+    out[n] = '\0';
+}
+
+static bool same_group(const group *g, const oq_plan_layer *layer, const char *pattern)
+{
+    const oq_linear *a = g->first->linear, *b = layer->linear;
+    return strcmp(g->pattern, pattern) == 0 && a->spec.n == b->spec.n && a->spec.k == b->spec.k &&
+           oq_scheme_equal(&a->spec.scheme, &b->spec.scheme) && a->kernel == b->kernel &&
+           strcmp(g->first->choice.reason, layer->choice.reason) == 0;
+}
+
+static size_t make_groups(const oq_plan_component *c, bool all_layers, group *groups)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        const oq_plan_layer *layer = &c->layers[i];
+        char pattern[sizeof groups->pattern];
+        if (all_layers)
+            snprintf(pattern, sizeof pattern, "%s", layer->linear->name);
+        else
+            make_pattern(layer->linear->name, pattern, sizeof pattern);
+        size_t j = 0;
+        while (j < n && !same_group(&groups[j], layer, pattern)) j++;
+        if (j == n) {
+            groups[n] = (group){.first = layer};
+            memcpy(groups[n++].pattern, pattern, sizeof pattern);
+        }
+        groups[j].count++;
+        groups[j].bytes += layer->bytes;
+    }
+    return n;
+}
+
+static void put_bytes(oq_strbuf *out, size_t bytes)
+{
+    const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double x = (double)bytes;
+    size_t u = 0;
+    while (x >= 1024 && u + 1 < OQ_COUNT(units)) x /= 1024, u++;
+    oq_strbuf_printf(out, u ? "%.1f %s" : "%.0f %s", x, units[u]);
+}
+
+static void print_group(const group *g, oq_strbuf *out)
+{
+    const oq_linear *l = g->first->linear;
+    const oq_scheme *s = &l->spec.scheme;
+    char count[24] = "", shape[48], scheme[96];
+    if (g->count > 1) snprintf(count, sizeof count, " x%zu", g->count);
+    snprintf(shape, sizeof shape, "%lldx%lld", (long long)l->spec.n, (long long)l->spec.k);
+    if (s->act)
+        snprintf(scheme, sizeof scheme, "%s / %s %s", s->weight->name, s->act->label,
+                 oq_act_scale_name(s->act_scale));
+    else
+        snprintf(scheme, sizeof scheme, "%s", s->weight->name);
+    oq_strbuf_printf(out, "  %-36s%-5s %-12s %-44s %-30s ", g->pattern, count, shape, scheme,
+                     l->kernel->name);
+    put_bytes(out, g->bytes);
+    oq_strbuf_printf(out, "  (%s)\n", g->first->choice.reason);
+}
+
+static oq_status print_component(oq_env *env, const oq_plan_component *c, bool all_layers, oq_strbuf *out)
+{
+    const char *method = method_name(c);
+    group *groups = NULL;
+    OQ_TRY(oq_new(env, c->n_layers, sizeof *groups, "plan table", &groups));
+    size_t quantized = 0;
+    for (size_t i = 0; i < c->n_layers; i++) quantized += c->layers[i].choice.quantized;
+    oq_strbuf_printf(out, "%s: %s, %s", c->name, c->class_name, method ? method : "unquantized");
+    if (c->resolved->source != OQ_SOURCE_NONE)
+        oq_strbuf_printf(out, " (%s, from %s)", oq_quant_source_name(c->resolved->source), c->resolved->from);
+    oq_strbuf_printf(out, ", %zu of %zu linear layers quantized, %.2f M parameters, ", quantized, c->n_layers,
+                     (double)c->params / 1e6);
+    put_bytes(out, c->bytes);
+    oq_strbuf_putc(out, '\n');
+    const size_t n = make_groups(c, all_layers, groups);
+    for (size_t i = 0; i < n; i++) print_group(&groups[i], out);
+    oq_free(env, groups);
+    return OQ_OK;
+}
+
+oq_status oq_plan_print(const oq_plan *plan, bool all_layers, oq_strbuf *out)
+{
+    for (size_t i = 0; i < plan->n_components; i++)
+        OQ_TRY(print_component(plan->env, &plan->components[i], all_layers, out));
+    oq_strbuf_printf(out, "total: weights ");
+    put_bytes(out, plan->weights_bytes);
+    oq_strbuf_puts(out, ", scratch ");
+    put_bytes(out, plan->scratch_bytes);
+    oq_strbuf_puts(out, ", largest temporary while loading ");
+    put_bytes(out, plan->load_bytes);
+    oq_strbuf_printf(out, ", compute %s on %s\n", plan->compute->label, plan->backend->name);
+    for (size_t i = 0; i < plan->n_warnings; i++) oq_strbuf_printf(out, "warning: %s\n", plan->warnings[i]);
+    return oq_strbuf_check(out, "plan table");
+}
