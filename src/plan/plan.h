@@ -72,5 +72,7 @@ oq_status oq_plan_print(const oq_plan *plan, bool all_layers, oq_strbuf *out);
 /* The file's spelling of a module's layer or tensor name (the inverse of the module's name rules); `component` is an
  * oq_plan_component. Never NULL; the name itself where no rule applies. For oq_resolve_layer and load. */
 const char *oq_plan_ckpt_name(void *component, const char *name);
+/* The file's tensor for module name + suffix (".weight", ".bias", ""); NULL: none, or dummy. Any thread. */
+const oq_ckpt_tensor *oq_plan_tensor(const oq_plan_component *c, const char *name, const char *suffix);
 
 #endif

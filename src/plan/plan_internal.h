@@ -4,9 +4,6 @@
 
 #include "plan/plan.h"
 
-/* plan_names.c: the file's tensor for module name + suffix (".weight", ".bias", ""); NULL: none or dummy. */
-const oq_ckpt_tensor *oq_plan_tensor(oq_plan_component *c, const char *name, const char *suffix);
-
 /* plan_account.c: every tensor that the component needs exists with the right shape and type; every tensor of the
  * file is needed or known to be harmless. */
 oq_status oq_plan_account(oq_plan *plan, oq_plan_component *c);

@@ -3,6 +3,7 @@
 
 #include "base/names.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Does any tensor of the file begin with `prefix` as whole dotted components? Tensors are sorted by name. */
@@ -25,30 +26,43 @@ static bool any_below(const oq_ckpt *ckpt, const char *prefix)
     return false;
 }
 
-/* from + the part of `name` behind `to`; either may be empty. */
-static char *rewrite(oq_arena *arena, const oq_name_rule *rule, const char *name)
+enum { MAX_NAME = 1024 }; /* module names are our own and short; a longer candidate is simply not found */
+
+/* from + the part of `name` behind `to`; either may be empty. False: does not fit. */
+static bool rewrite(const oq_name_rule *rule, const char *name, char out[MAX_NAME])
 {
     const char *rest = name + strlen(rule->to);
     if (*rest == '.') rest++;
     const char *dot = rule->from[0] && *rest ? "." : "";
-    return oq_arena_printf(arena, "%s%s%s", rule->from, dot, rest);
+    const int n = snprintf(out, MAX_NAME, "%s%s%s", rule->from, dot, rest);
+    return n >= 0 && n < MAX_NAME;
+}
+
+/* The file's spelling: `name` itself, or a candidate written to `buffer`. */
+static const char *spell(const oq_plan_component *c, const char *name, char buffer[MAX_NAME])
+{
+    if (!c->ckpt || !c->module->names || any_below(c->ckpt, name)) return name;
+    for (const oq_name_rule *rule = c->module->names; rule->from; rule++)
+        if (rule->to && oq_dotted_prefix(rule->to, name) && rewrite(rule, name, buffer) &&
+            any_below(c->ckpt, buffer))
+            return buffer;
+    return name;
 }
 
 const char *oq_plan_ckpt_name(void *component, const char *name)
 {
     oq_plan_component *c = component;
-    if (!c->ckpt || !c->module->names || any_below(c->ckpt, name)) return name;
-    for (const oq_name_rule *rule = c->module->names; rule->from; rule++) {
-        if (!rule->to || !oq_dotted_prefix(rule->to, name)) continue;
-        const char *candidate = rewrite(c->builder.arena, rule, name);
-        if (candidate && any_below(c->ckpt, candidate)) return candidate;
-    }
-    return name;
+    char buffer[MAX_NAME];
+    const char *spelled = spell(c, name, buffer);
+    if (spelled == name) return name;
+    const char *copy = oq_arena_strdup(c->builder.arena, spelled);
+    return copy ? copy : name;
 }
 
-const oq_ckpt_tensor *oq_plan_tensor(oq_plan_component *c, const char *name, const char *suffix)
+const oq_ckpt_tensor *oq_plan_tensor(const oq_plan_component *c, const char *name, const char *suffix)
 {
     if (!c->ckpt) return NULL;
-    char *full = oq_arena_printf(c->builder.arena, "%s%s", oq_plan_ckpt_name(c, name), suffix);
-    return full ? oq_ckpt_find(c->ckpt, full) : NULL;
+    char buffer[MAX_NAME], full[MAX_NAME];
+    const int n = snprintf(full, sizeof full, "%s%s", spell(c, name, buffer), suffix);
+    return n >= 0 && n < MAX_NAME ? oq_ckpt_find(c->ckpt, full) : NULL;
 }

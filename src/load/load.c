@@ -1,0 +1,252 @@
+/* load.c -- walks the plan and fills every handle: one block of backend memory per component, items packed
+ * into it by several workers where the memory is the host's own, one after the other through a staging buffer
+ * where it is not. */
+#include "load/load_internal.h"
+
+#include "base/pool.h"
+#include "base/size.h"
+
+#include <string.h>
+
+#define BLOCK_ALIGNMENT 256
+
+typedef struct slot {           /* where one item's bytes go */
+    size_t at, bytes;           /* packed weights */
+    size_t bias_at, bias_bytes; /* 0: none */
+} slot;
+
+typedef struct job {
+    oq_loading ld;
+    char *block;                  /* backend memory of the component */
+    char *staging;                /* host memory for the largest item; NULL: block is host memory */
+    slot *slots;                  /* per item */
+    const oq_plan_layer **layers; /* per item; NULL unless linear */
+    oq_status *status;            /* per item */
+    atomic_llong done;
+    int64_t done_before, total;
+    double started_s;
+} job;
+
+static size_t item_bytes(const oq_item *item)
+{
+    switch (item->kind) {
+    case OQ_ITEM_LINEAR:
+        return item->u.linear->kernel->packed_bytes(&item->u.linear->spec);
+    case OQ_ITEM_CONV2D:
+        return item->u.conv2d->kernel->packed_bytes(&item->u.conv2d->spec);
+    case OQ_ITEM_VECTOR:
+        return (size_t)item->u.vector->n * sizeof(float);
+    case OQ_ITEM_TABLE:
+        return oq_tensor_bytes(item->u.table->tensor);
+    case OQ_ITEM_ATTENTION:
+        break;
+    }
+    return 0;
+}
+
+static size_t item_bias_bytes(const oq_item *item)
+{
+    if (item->kind == OQ_ITEM_LINEAR && item->u.linear->has_bias)
+        return (size_t)item->u.linear->spec.n * sizeof(float);
+    if (item->kind == OQ_ITEM_CONV2D && item->u.conv2d->has_bias)
+        return (size_t)item->u.conv2d->spec.c_out * sizeof(float);
+    return 0;
+}
+
+static const char *item_name(const oq_item *item)
+{
+    switch (item->kind) {
+    case OQ_ITEM_LINEAR:
+        return item->u.linear->name;
+    case OQ_ITEM_CONV2D:
+        return item->u.conv2d->name;
+    case OQ_ITEM_VECTOR:
+        return item->u.vector->name;
+    case OQ_ITEM_TABLE:
+        return item->u.table->name;
+    case OQ_ITEM_ATTENTION:
+        break;
+    }
+    return item->u.attention->name;
+}
+
+/* Places all items one behind the other; returns the block's size and the largest item. */
+static size_t place_items(const oq_plan_component *c, slot *slots, size_t *largest)
+{
+    size_t at = 0;
+    *largest = 0;
+    for (size_t i = 0; i < c->builder.n_items; i++) {
+        slot *s = &slots[i];
+        s->bytes = item_bytes(&c->builder.items[i]);
+        s->bias_bytes = item_bias_bytes(&c->builder.items[i]);
+        s->at = at;
+        s->bias_at = s->at + oq_align_up(s->bytes, BLOCK_ALIGNMENT);
+        at = s->bias_at + oq_align_up(s->bias_bytes, BLOCK_ALIGNMENT);
+        if (at - s->at > *largest) *largest = at - s->at;
+    }
+    return at;
+}
+
+/* Host bytes of one item at `to`, its bias behind them. */
+static oq_status fill_item(job *j, size_t i, char *to)
+{
+    const oq_item *item = &j->ld.c->builder.items[i];
+    float *bias = (float *)(void *)(to + (j->slots[i].bias_at - j->slots[i].at));
+    switch (item->kind) {
+    case OQ_ITEM_LINEAR:
+        return oq_load_linear(&j->ld, j->layers[i], to, bias);
+    case OQ_ITEM_CONV2D:
+        return oq_load_conv2d(&j->ld, item->u.conv2d, to, bias);
+    case OQ_ITEM_VECTOR:
+        return oq_load_vector(&j->ld, item->u.vector, (float *)(void *)to);
+    case OQ_ITEM_TABLE:
+        return oq_load_table(&j->ld, item->u.table, to);
+    case OQ_ITEM_ATTENTION:
+        break;
+    }
+    return OQ_OK;
+}
+
+static void publish(job *j, size_t i)
+{
+    const oq_item *item = &j->ld.c->builder.items[i];
+    const slot *s = &j->slots[i];
+    const void *packed = j->block + s->at;
+    const float *bias = s->bias_bytes ? (const float *)(const void *)(j->block + s->bias_at) : NULL;
+    switch (item->kind) {
+    case OQ_ITEM_LINEAR:
+        item->u.linear->packed = packed, item->u.linear->bias = bias;
+        break;
+    case OQ_ITEM_CONV2D:
+        item->u.conv2d->packed = packed, item->u.conv2d->bias = bias;
+        break;
+    case OQ_ITEM_VECTOR:
+        item->u.vector->data = packed;
+        break;
+    case OQ_ITEM_TABLE:
+        item->u.table->tensor.data = j->block + s->at;
+        break;
+    case OQ_ITEM_ATTENTION:
+        break;
+    }
+}
+
+static void load_task(void *user, int64_t i, int worker)
+{
+    job *j = user;
+    if (atomic_load_explicit(&j->ld.env->canceled, memory_order_relaxed)) {
+        j->status[i] = OQ_E_CANCELED;
+        return;
+    }
+    char *to = j->staging ? j->staging : j->block + j->slots[i].at;
+    j->status[i] = fill_item(j, (size_t)i, to);
+    if (j->status[i] == OQ_OK) publish(j, (size_t)i);
+    const int64_t done = atomic_fetch_add(&j->done, 1) + 1;
+    if (worker == 0) /* progress belongs to the caller's thread */
+        oq_report_progress(j->ld.env, "load", j->done_before + done, j->total, oq_now_s() - j->started_s);
+}
+
+static oq_status load_staged(job *j)
+{
+    const oq_plan *plan = j->ld.plan;
+    for (size_t i = 0; i < j->ld.c->builder.n_items; i++) {
+        const slot *s = &j->slots[i];
+        load_task(j, (int64_t)i, 0);
+        if (j->status[i] != OQ_OK) return OQ_OK; /* named by the caller */
+        const size_t bytes = s->bias_bytes ? s->bias_at - s->at + s->bias_bytes : s->bytes;
+        OQ_TRY(plan->backend->upload(j->ld.env, plan->device, j->block + s->at, j->staging, bytes));
+        OQ_TRY(plan->backend->sync(j->ld.env, plan->device)); /* the staging buffer is used again */
+    }
+    return OQ_OK;
+}
+
+static oq_status first_failure(const job *j)
+{
+    for (size_t i = 0; i < j->ld.c->builder.n_items; i++) {
+        const char *name = item_name(&j->ld.c->builder.items[i]);
+        if (j->status[i] == OQ_OK) continue;
+        if (j->status[i] == OQ_E_CANCELED)
+            return oq_fail(j->ld.env, OQ_E_CANCELED, "interrupted while loading '%s'", name);
+        if (j->status[i] == OQ_E_NOMEM)
+            return oq_fail(j->ld.env, OQ_E_NOMEM,
+                           "%s: loading '%s': no memory for its temporaries (up to %zu bytes)", j->ld.c->name,
+                           name, j->ld.c->load_bytes);
+        return oq_fail(j->ld.env, j->status[i], "%s: loading '%s' failed", j->ld.c->name, name);
+    }
+    return OQ_OK;
+}
+
+static oq_status prepare_job(job *j, void **block)
+{
+    oq_env *env = j->ld.env;
+    const oq_plan *plan = j->ld.plan;
+    const size_t n = j->ld.c->builder.n_items;
+    size_t largest = 0, i_layer = 0;
+    OQ_TRY(oq_new(env, n, sizeof *j->slots, "loading", &j->slots));
+    OQ_TRY(oq_new(env, n, sizeof *j->layers, "loading", &j->layers));
+    OQ_TRY(oq_new(env, n, sizeof *j->status, "loading", &j->status));
+    for (size_t i = 0; i < n; i++)
+        if (j->ld.c->builder.items[i].kind == OQ_ITEM_LINEAR) j->layers[i] = &j->ld.c->layers[i_layer++];
+    const size_t bytes = place_items(j->ld.c, j->slots, &largest);
+    OQ_TRY(plan->backend->buffer_new(env, plan->device, bytes, block));
+    j->block = *block;
+    if (!plan->backend->host_memory) OQ_TRY(oq_new(env, largest, 1, "staging buffer", &j->staging));
+    return OQ_OK;
+}
+
+static oq_status load_component(oq_env *env, oq_plan *plan, oq_plan_component *c, int64_t done_before,
+                                int64_t total, double started_s, void **block)
+{
+    job j = {.ld = {.env = env, .plan = plan, .c = c},
+             .done_before = done_before,
+             .total = total,
+             .started_s = started_s};
+    oq_status st = prepare_job(&j, block);
+    if (st == OQ_OK) {
+        if (j.staging)
+            st = load_staged(&j);
+        else
+            oq_pool_run(env->pool, (int64_t)c->builder.n_items, load_task, &j);
+    }
+    if (st == OQ_OK) st = first_failure(&j);
+    oq_free(env, j.staging);
+    oq_free(env, j.status);
+    oq_free(env, j.layers);
+    oq_free(env, j.slots);
+    return st;
+}
+
+oq_status oq_load(oq_env *env, oq_plan *plan, oq_weights **out)
+{
+    *out = NULL;
+    oq_weights *w = NULL;
+    OQ_TRY(oq_new(env, 1, sizeof *w, "weights", &w));
+    *w = (oq_weights){.backend = plan->backend, .device = plan->device};
+    oq_status st = oq_new(env, plan->n_components, sizeof *w->blocks, "weights", &w->blocks);
+    if (st == OQ_OK) w->n_blocks = plan->n_components;
+
+    int64_t total = 0, done = 0;
+    const double started_s = oq_now_s();
+    for (size_t i = 0; i < plan->n_components; i++) total += (int64_t)plan->components[i].builder.n_items;
+    for (size_t i = 0; st == OQ_OK && i < plan->n_components; i++) {
+        oq_plan_component *c = &plan->components[i];
+        st = load_component(env, plan, c, done, total, started_s, &w->blocks[i]);
+        done += (int64_t)c->builder.n_items;
+    }
+    if (st == OQ_OK) {
+        oq_report_progress(env, "load", total, total, oq_now_s() - started_s);
+        *out = w;
+    } else {
+        oq_weights_free(env, w);
+    }
+    return st;
+}
+
+void oq_weights_free(oq_env *env, oq_weights *weights)
+{
+    if (!weights) return;
+    for (size_t i = weights->n_blocks; i-- > 0;)
+        if (weights->blocks[i]) weights->backend->buffer_free(env, weights->device, weights->blocks[i]);
+    oq_free(env, weights->blocks);
+    oq_free(env, weights);
+}

@@ -1,0 +1,254 @@
+/* load_item.c -- the bytes of one item: from the file's planes, or encoded from plain weights, then packed.
+ */
+#include "load/load_internal.h"
+
+#include "base/size.h"
+#include "ckpt/ckpt.h"
+#include "format/float8.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void forget(const oq_loading *ld, const oq_ckpt_tensor *t)
+{
+    const oq_mapping *map = &ld->c->ckpt->files[t->file].map;
+    if (t->data) oq_file_forget(map, (size_t)(t->data - map->data), t->bytes);
+}
+
+oq_status oq_load_values(const oq_loading *ld, const char *name, const char *suffix, const int64_t *dim,
+                         int n_dims, float *dst)
+{
+    if (!ld->c->ckpt) {
+        char full[1024];
+        snprintf(full, sizeof full, "%s%s", name, suffix);
+        oq_dummy_fill(dst, full, dim, n_dims);
+        return OQ_OK;
+    }
+    const oq_ckpt_tensor *t = oq_plan_tensor(ld->c, name, suffix);
+    if (!t || !t->dtype) return OQ_E_NOTFOUND; /* the plan accounted for it: only a bug leads here */
+    t->dtype->to_f32(dst, t->data, (size_t)t->elems);
+    forget(ld, t);
+    return OQ_OK;
+}
+
+/* A BF16 run holds its vectors as `module.to(bfloat16)` would: rounded once, whatever the file's type. */
+static void round_to_compute(const oq_loading *ld, float *x, int64_t n)
+{
+    if (ld->plan->compute != &oq_dtype_bf16) return;
+    for (int64_t i = 0; i < n; i++) x[i] = oq_bf16_round(x[i]);
+}
+
+oq_status oq_load_vector(const oq_loading *ld, const oq_vector *v, float *dst)
+{
+    OQ_TRY(oq_load_values(ld, v->name, "", &v->n, 1, dst));
+    round_to_compute(ld, dst, v->n);
+    return OQ_OK;
+}
+
+oq_status oq_load_table(const oq_loading *ld, const oq_table *t, void *dst)
+{
+    const int64_t dim[2] = {t->rows, t->cols};
+    const size_t elems = (size_t)(t->rows * t->cols);
+    if (ld->c->ckpt) {
+        const oq_ckpt_tensor *file = oq_plan_tensor(ld->c, t->name, "");
+        if (file && file->dtype == t->tensor.dtype) {
+            memcpy(dst, file->data, file->bytes);
+            forget(ld, file);
+            return OQ_OK;
+        }
+    }
+    float *values = oq_alloc_raw(ld->env, elems * sizeof *values);
+    if (!values) return OQ_E_NOMEM;
+    const oq_status st = oq_load_values(ld, t->name, "", dim, 2, values);
+    if (st == OQ_OK) t->tensor.dtype->from_f32(dst, values, elems);
+    oq_free(ld->env, values);
+    return st;
+}
+
+static oq_status load_bias(const oq_loading *ld, const char *name, int64_t n, float *bias)
+{
+    OQ_TRY(oq_load_values(ld, name, ".bias", &n, 1, bias));
+    round_to_compute(ld, bias, n);
+    return OQ_OK;
+}
+
+oq_status oq_load_conv2d(const oq_loading *ld, const oq_conv2d *conv, void *dst, float *bias)
+{
+    const oq_conv2d_spec *s = &conv->spec;
+    const int64_t dim[4] = {s->c_out, s->c_in, s->kh, s->kw};
+    const int64_t n = dim[0] * dim[1] * dim[2] * dim[3];
+    float *values = oq_alloc_raw(ld->env, (size_t)n * sizeof *values);
+    if (!values) return OQ_E_NOMEM;
+    oq_status st = oq_load_values(ld, conv->name, ".weight", dim, 4, values);
+    if (st == OQ_OK) {
+        round_to_compute(ld, values, n);
+        conv->kernel->pack(dst, values, s);
+        if (conv->has_bias) st = load_bias(ld, conv->name, s->c_out, bias);
+    }
+    oq_free(ld->env, values);
+    return st;
+}
+
+/* ---- linear
+ * ----------------------------------------------------------------------------------------------------- */
+
+typedef struct planes_owned { /* planes of a whole layer and the buffers behind them */
+    oq_planes planes;
+    void *owned[OQ_N_PLANES];
+} planes_owned;
+
+static void free_planes(oq_env *env, planes_owned *p)
+{
+    for (int i = 0; i < OQ_N_PLANES; i++) oq_free(env, p->owned[i]);
+}
+
+static oq_status own_plane(oq_env *env, planes_owned *p, int plane, size_t bytes)
+{
+    p->owned[plane] = oq_alloc_raw(env, bytes);
+    p->planes.plane[plane] = p->owned[plane];
+    return p->owned[plane] ? OQ_OK : OQ_E_NOMEM;
+}
+
+/* All parts' weights as f32 [n, k]. */
+static oq_status plain_values(const oq_loading *ld, const oq_linear *l, float *values)
+{
+    for (int i = 0; i < l->n_parts; i++) {
+        const int64_t dim[2] = {l->parts[i].n, l->spec.k};
+        OQ_TRY(oq_load_values(ld, l->parts[i].name, ".weight", dim, 2, values));
+        values += dim[0] * dim[1];
+    }
+    return OQ_OK;
+}
+
+/* Weights that the file holds in exactly the planned type need no copy. */
+static const oq_ckpt_tensor *zero_copy(const oq_loading *ld, const oq_plan_layer *layer)
+{
+    const oq_linear *l = layer->linear;
+    if (!ld->c->ckpt || l->n_parts != 1 || layer->choice.quantized) return NULL;
+    const oq_ckpt_tensor *t = oq_plan_tensor(ld->c, l->parts[0].name, ".weight");
+    return t && t->dtype && oq_format_plain(t->dtype) == l->spec.scheme.weight ? t : NULL;
+}
+
+/* Plain weights -> the scheme's planes: encoded where the layer is quantized, rounded where it is not. */
+static oq_status encode_planes(const oq_loading *ld, const oq_linear *l, planes_owned *p)
+{
+    const oq_format *f = l->spec.scheme.weight;
+    const int64_t n = l->spec.n, k = l->spec.k;
+    float *values = oq_alloc_raw(ld->env, (size_t)(n * k) * sizeof *values);
+    if (!values) return OQ_E_NOMEM;
+    oq_status st = plain_values(ld, l, values);
+    oq_planes_mut to = {0};
+    for (int plane = 0; st == OQ_OK && plane < OQ_N_PLANES; plane++) {
+        if (!(f->planes & 1u << plane)) continue;
+        st = own_plane(ld->env, p, plane, f->plane_bytes(f, (oq_plane)plane, n, k));
+        to.plane[plane] = p->owned[plane];
+    }
+    if (st == OQ_OK) f->encode(f, &to, values, n, k);
+    oq_free(ld->env, values);
+    return st;
+}
+
+/* One part's plane in canonical bytes, at `dst`. */
+static void part_plane(const oq_part_source *part, int plane, void *dst, size_t bytes, int64_t n, int64_t k)
+{
+    const oq_plane_source *source = &part->plane[plane];
+    if (source->fix)
+        source->fix(dst, source->tensor, n, k);
+    else
+        memcpy(dst, source->tensor->data, bytes);
+}
+
+/* Scales of a part inside the whole layer's scale plane. A per-tensor scale in a per-channel layer (fused
+ * parts with scales of their own) is repeated over the part's rows: exact, nothing is quantized again. */
+static size_t part_scale(const oq_part_source *part, const oq_format *whole, void *dst, int64_t n, int64_t k)
+{
+    const size_t bytes = part->format->plane_bytes(part->format, OQ_PLANE_SCALE, n, k);
+    if (part->format == whole || !(whole->block_n == 1 && part->format->block_n == 0)) {
+        part_plane(part, OQ_PLANE_SCALE, dst, bytes, n, k);
+        return bytes;
+    }
+    float scale;
+    part_plane(part, OQ_PLANE_SCALE, &scale, sizeof scale, n, k);
+    for (int64_t i = 0; i < n; i++) memcpy((char *)dst + i * 4, &scale, sizeof scale);
+    return (size_t)n * sizeof scale;
+}
+
+/* Static activation scale of a fused layer: the largest of its parts', so that no part's activations
+ * saturate. */
+static oq_status input_scale(const oq_loading *ld, const oq_plan_layer *layer, planes_owned *p)
+{
+    float largest = 0.0f;
+    for (int i = 0; i < layer->linear->n_parts; i++) {
+        const oq_part_source *part = &layer->choice.part[i];
+        if (!part->plane[OQ_PLANE_INPUT_SCALE].tensor) return OQ_OK;
+        float scale;
+        part_plane(part, OQ_PLANE_INPUT_SCALE, &scale, sizeof scale, layer->linear->parts[i].n,
+                   layer->linear->spec.k);
+        if (scale > largest) largest = scale;
+    }
+    OQ_TRY(own_plane(ld->env, p, OQ_PLANE_INPUT_SCALE, sizeof largest));
+    memcpy(p->owned[OQ_PLANE_INPUT_SCALE], &largest, sizeof largest);
+    return OQ_OK;
+}
+
+static oq_status stored_plane(const oq_loading *ld, const oq_plan_layer *layer, int plane, planes_owned *p)
+{
+    const oq_linear *l = layer->linear;
+    const oq_format *whole = l->spec.scheme.weight;
+    const oq_part_source *first = &layer->choice.part[0];
+    if (plane == OQ_PLANE_DATA && l->n_parts == 1 && !first->plane[plane].fix) {
+        p->planes.plane[plane] = first->plane[plane].tensor->data;
+        return OQ_OK;
+    }
+    OQ_TRY(own_plane(ld->env, p, plane, whole->plane_bytes(whole, (oq_plane)plane, l->spec.n, l->spec.k)));
+    char *to = p->owned[plane];
+    for (int i = 0; i < l->n_parts; i++) {
+        const oq_part_source *part = &layer->choice.part[i];
+        const int64_t n = l->parts[i].n, k = l->spec.k;
+        if (plane == OQ_PLANE_SCALE) {
+            to += part_scale(part, whole, to, n, k);
+        } else {
+            const size_t bytes = part->format->plane_bytes(part->format, (oq_plane)plane, n, k);
+            part_plane(part, plane, to, bytes, n, k);
+            to += bytes;
+        }
+    }
+    return OQ_OK;
+}
+
+static oq_status stored_planes(const oq_loading *ld, const oq_plan_layer *layer, planes_owned *p)
+{
+    for (int plane = 0; plane < OQ_N_PLANES; plane++)
+        if (layer->linear->spec.scheme.weight->planes & 1u << plane)
+            OQ_TRY(stored_plane(ld, layer, plane, p));
+    return input_scale(ld, layer, p);
+}
+
+static void forget_parts(const oq_loading *ld, const oq_plan_layer *layer)
+{
+    for (int i = 0; layer->choice.serialized && i < layer->linear->n_parts; i++) {
+        const oq_ckpt_tensor *t = layer->choice.part[i].plane[OQ_PLANE_DATA].tensor;
+        if (t) forget(ld, t);
+    }
+}
+
+oq_status oq_load_linear(const oq_loading *ld, const oq_plan_layer *layer, void *dst, float *bias)
+{
+    const oq_linear *l = layer->linear;
+    planes_owned p = {0};
+    oq_status st = OQ_OK;
+    const oq_ckpt_tensor *direct = zero_copy(ld, layer);
+    if (direct)
+        p.planes.plane[OQ_PLANE_DATA] = direct->data;
+    else
+        st = layer->choice.serialized ? stored_planes(ld, layer, &p) : encode_planes(ld, l, &p);
+    if (st == OQ_OK) l->kernel->pack(dst, &p.planes, &l->spec);
+    if (direct) forget(ld, direct);
+    forget_parts(ld, layer);
+    free_planes(ld->env, &p);
+    for (int i = 0; st == OQ_OK && l->has_bias && i < l->n_parts; i++) {
+        st = load_bias(ld, l->parts[i].name, l->parts[i].n, bias);
+        bias += l->parts[i].n;
+    }
+    return st;
+}
