@@ -133,7 +133,7 @@ typedef struct oq_command_info {
     const char *name, *usage, *help; /* "generate", "-m MODEL -p TEXT [flags]", one sentence */
 } oq_command_info;
 
-OQ_API const oq_command_info *oq_command_list(size_t *count);
+OQ_API const oq_command_info *oq_command_at(size_t index); /* in the order of the help; NULL past the last */
 OQ_API const oq_option_info  *oq_option_list(size_t *count);
 
 typedef struct oq_options oq_options;

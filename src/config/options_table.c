@@ -1,0 +1,204 @@
+/* options_table.c -- every option of every command, once: flag, JSON key, bounds, default, help and
+ * documentation come from these rows. A row belongs to the commands it names; two rows may share an alias
+ * only if no command takes both. Names people know from elsewhere that this build does not have yet stand at
+ * the end with their reason. */
+#include "config/options.h"
+
+#define ALL    "generate,plan,inspect,compare,tokenize,bench,methods,models,devices"
+#define MAKES  "generate,plan"         /* commands that take one model and one request */
+#define RUNS   "generate,plan,compare" /* the same and the one that takes two */
+#define MODELS "generate,plan,compare,bench"
+
+const char *const oq_option_commands = ALL;
+
+static const oq_option_info rows[] = {
+    /* ---- model ---- */
+    {"model", "m", OQ_OPTION_STRING, 0, 0, NULL, NULL, MODELS ",tokenize", "model", "DIR",
+     "model folder in diffusers' layout, or org/name in the Hugging Face cache"},
+    {"reference-model", NULL, OQ_OPTION_STRING, 0, 0, NULL, "--model", "compare", "model", "DIR",
+     "model of the reference run"},
+    {"candidate-model", NULL, OQ_OPTION_STRING, 0, 0, NULL, "--model", "compare", "model", "DIR",
+     "model of the candidate run"},
+    {"variant", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, RUNS ",bench", "model", "NAME",
+     "weights of this variant: NAME 'fp16' reads model.fp16.safetensors"},
+    {"load-format", NULL, OQ_OPTION_CHOICE, 0, 0, "default,dummy", "default", MAKES ",bench", "model", "WORD",
+     "'dummy' needs only the config files and makes each weight from its name"},
+    {"reference-load-format", NULL, OQ_OPTION_CHOICE, 0, 0, "default,dummy", "default", "compare", "model",
+     "WORD", "load format of the reference run"},
+    {"candidate-load-format", "load-format", OQ_OPTION_CHOICE, 0, 0, "default,dummy", "default", "compare",
+     "model", "WORD", "load format of the candidate run"},
+    {"tokenizer", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "tokenize", "model", "PATH",
+     "tokenizer.json, or a folder that holds one"},
+
+    /* ---- request ---- */
+    {"prompt", "p", OQ_OPTION_LIST, 0, 0, NULL, NULL, RUNS ",tokenize", "request", "TEXT",
+     "what to draw; given several times it is a batch"},
+    {"prompt-file", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES, "request", "FILE",
+     "prompts, one a line"},
+    {"negative-prompt", "n", OQ_OPTION_STRING, 0, 0, NULL, NULL, RUNS, "request", "TEXT",
+     "what to stay away from; needs guidance"},
+    {"width", "W", OQ_OPTION_INT, 1, 65536, NULL, "the model's", RUNS, "request", "PX",
+     "width of the picture"},
+    {"height", "H", OQ_OPTION_INT, 1, 65536, NULL, "the model's", RUNS, "request", "PX",
+     "height of the picture"},
+    {"steps", "num-inference-steps", OQ_OPTION_INT, 1, 1000, NULL, "the model's", RUNS, "request", "N",
+     "denoising steps"},
+    {"guidance-scale", "cfg-scale", OQ_OPTION_REAL, 0, 1000, NULL, "the model's", RUNS, "request", "X",
+     "strength of the prompt, as the family's pipeline in diffusers counts it"},
+    {"seed", "s", OQ_OPTION_INT, -1, 9223372036854775807.0, NULL, "random; compare: 42", RUNS, "request", "N",
+     "the noise; image i of a batch has seed + i; -1 is random"},
+    {"batch-count", "b,num-images-per-prompt", OQ_OPTION_INT, 1, 1024, NULL, "1", RUNS, "request", "N",
+     "images for each prompt"},
+    {"batch-noise", NULL, OQ_OPTION_CHOICE, 0, 0, "own,shared", "own", RUNS, "request", "WORD",
+     "'own': one generator per image; 'shared': one draws the whole batch"},
+    {"rng", NULL, OQ_OPTION_CHOICE, 0, 0, "cpu", "cpu", RUNS, "request", "WORD",
+     "generator of the noise: 'cpu' draws the numbers of torch's CPU generator"},
+    {"sigmas", NULL, OQ_OPTION_STRING, 0, 0, NULL, "the schedule's", RUNS, "request", "CSV",
+     "noise levels, from high to low; replaces --steps"},
+    {"max-sequence-length", NULL, OQ_OPTION_INT, 1, 65536, NULL, "the family's", RUNS, "request", "N",
+     "longest prompt in tokens"},
+    {"cfg-normalization", NULL, OQ_OPTION_REAL, 0, 1000, NULL, "0", RUNS, "request", "X",
+     "bound of the guided prediction's norm, in norms of the plain one; 0 is off"},
+    {"cfg-truncation", NULL, OQ_OPTION_REAL, 0, 1, NULL, "1", RUNS, "request", "X",
+     "no guidance beyond this share of the schedule's time"},
+    {"task", NULL, OQ_OPTION_CHOICE, 0, 0, "t2i", "t2i", "compare", "request", "WORD",
+     "what is compared: pictures"},
+    {"num-frames", NULL, OQ_OPTION_INT, 1, 1, NULL, "1", "compare", "request", "N",
+     "frames; this build makes single pictures"},
+    {"template", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "tokenize", "request", NULL,
+     "apply the pipeline's prompt template first"},
+
+    /* ---- quantization ---- */
+    {"quantization", NULL, OQ_OPTION_SPEC, 0, 0, NULL, NULL, MAKES ",bench", "quantization", "SPEC",
+     "NAME, JSON or @FILE: one method, or a map from component to method"},
+    {"quantization-config", NULL, OQ_OPTION_SPEC, 0, 0, NULL, NULL, MAKES ",bench", "quantization",
+     "JSON|FILE", "the same as --quantization; a file needs no '@'"},
+    {"ignored-layers", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES ",bench", "quantization", "CSV",
+     "layers that stay unquantized: names, dotted runs, globs, re:REGEX"},
+    {"component", NULL, OQ_OPTION_LIST, 0, 0, NULL, NULL, MAKES ",bench", "quantization", "KEY=SPEC",
+     "method of one component, added to the map; may be repeated"},
+    {"reference-quantization", NULL, OQ_OPTION_SPEC, 0, 0, NULL, "none", "compare", "quantization", "SPEC",
+     "method of the reference run"},
+    {"reference-quantization-config-json", "reference-quantization-config", OQ_OPTION_SPEC, 0, 0, NULL, NULL,
+     "compare", "quantization", "JSON|FILE", "the same as an object; overrides method and ignored layers"},
+    {"reference-ignored-layers", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare", "quantization", "CSV",
+     "layers of the reference run that stay unquantized"},
+    {"candidate-quantization", "quantization", OQ_OPTION_SPEC, 0, 0, NULL, "none", "compare", "quantization",
+     "SPEC", "method of the candidate run"},
+    {"candidate-quantization-config-json", "candidate-quantization-config,quantization-config",
+     OQ_OPTION_SPEC, 0, 0, NULL, NULL, "compare", "quantization", "JSON|FILE",
+     "the same as an object; overrides method and ignored layers"},
+    {"candidate-ignored-layers", "ignored-layers", OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare",
+     "quantization", "CSV", "layers of the candidate run that stay unquantized"},
+
+    /* ---- comparison ---- */
+    {"policy", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare", "comparison", "NAME|FILE",
+     "judge by 'smoke', 'strict' or a JSON file of bounds; a miss exits with 3"},
+    {"layers", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "compare", "comparison", NULL,
+     "output SNR of every quantized layer against the reference's layer on the same input"},
+    {"warmup-runs", NULL, OQ_OPTION_INT, 0, 1000, NULL, "0", "compare", "comparison", "N",
+     "runs of each side before the measured ones"},
+    {"measure-runs", NULL, OQ_OPTION_INT, 1, 1000, NULL, "1", "compare", "comparison", "N",
+     "measured runs of each side; the last one's pictures are compared"},
+    {"output-json", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare", "comparison", "FILE",
+     "write the whole report there"},
+    {"save-output-dir", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare", "comparison", "DIR",
+     "keep both sides' pictures and a side-by-side with the difference"},
+
+    /* ---- output ---- */
+    {"output", "o", OQ_OPTION_STRING, 0, 0, NULL, "omniq-SEED.png", "generate", "output", "FILE",
+     "the picture; several become FILE_1.png, FILE_2.png, ...; '-' is standard output"},
+    {"show", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "generate", "output", NULL,
+     "draw the picture in the terminal: kitty, iTerm2, sixel or half blocks"},
+    {"from", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "generate", "output", "IMAGE.png",
+     "repeat the run that made this picture; other flags change it"},
+    {"no-metadata", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "generate", "output", NULL,
+     "leave prompt and options out of the picture"},
+    {"trace", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "generate", "output", "FILE.safetensors",
+     "write every stage's tensors"},
+    {"trace-keys", NULL, OQ_OPTION_STRING, 0, 0, NULL, "all", "generate", "output", "GLOB,...",
+     "only the stages whose key matches"},
+    {"tensor", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "inspect", "output", "NAME",
+     "print a tensor's values"},
+    {"layer", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "inspect", "output", "NAME",
+     "print a quantized layer's dequantized values"},
+    {"limit", NULL, OQ_OPTION_INT, 1, 1e9, NULL, "16", "inspect", "output", "N", "how many values"},
+    {"jsonl", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "tokenize", "output", NULL,
+     "one JSON string a line in, one JSON array of ids a line out"},
+    {"json", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, ALL, "output", NULL,
+     "one JSON object on standard output"},
+
+    /* ---- benchmark ---- */
+    {"only", NULL, OQ_OPTION_CHOICE, 0, 0, "kernels,layers,whole", "all three", "bench", "benchmark", "WORD",
+     "one part of the benchmark"},
+    {"filter", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "bench", "benchmark", "GLOB",
+     "only the kernels whose name matches"},
+    {"seconds", NULL, OQ_OPTION_REAL, 0.001, 60, NULL, "0.2", "bench", "benchmark", "X",
+     "least time spent on one measurement"},
+    {"compare", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "bench", "benchmark", NULL,
+     "also run diffusers with torch, where the peers' environment is installed"},
+
+    /* ---- run ---- */
+    {"threads", NULL, OQ_OPTION_INT, 0, 1024, NULL, "this process' cores", ALL, "run", "N",
+     "threads of the command; a library user sets them in oq_env_params"},
+    {"device", NULL, OQ_OPTION_STRING, 0, 0, NULL, "auto", MODELS, "run", "NAME",
+     "auto, cpu, cuda or cuda:N"},
+    {"cpu", NULL, OQ_OPTION_CHOICE, 0, 0, "auto,ref,avx2,avxvnni,avx512,avx512vnni,avx512bf16,amx", "auto",
+     MODELS, "run", "LEVEL", "use no CPU feature above this level"},
+    {"dtype", NULL, OQ_OPTION_CHOICE, 0, 0, "bf16,fp32", "bf16", MODELS, "run", "TYPE",
+     "compute and activation type of unquantized parts"},
+    {"quiet", "q", OQ_OPTION_FLAG, 0, 0, NULL, NULL, ALL, "run", NULL, "no progress, no warnings"},
+    {"verbose", "v", OQ_OPTION_FLAG, 0, 0, NULL, NULL, ALL, "run", NULL,
+     "explain decisions; plan: every layer"},
+};
+
+const oq_option_info *oq_option_list(size_t *count)
+{
+    if (count) *count = OQ_COUNT(rows);
+    return rows;
+}
+
+#define LATER    "is not in this build yet"
+#define VIDEO    "is for video, which is not in this build yet"
+#define PARALLEL "spreads work over several devices, which this build does not do"
+#define OFFLOAD  "moves weights between memories, which this build does not do"
+
+static const oq_option_later later[] = {
+    {"diffusion-kv-cache-dtype", LATER},
+    {"diffusion-kv-cache-skip-steps", LATER},
+    {"diffusion-kv-cache-skip-layers", LATER},
+    {"kv-cache-dtype", LATER},
+    {"kv-cache-skip-steps", LATER},
+    {"kv-cache-skip-layers", LATER},
+    {"attention-quantization", LATER},
+    {"transformer", LATER},
+    {"text-encoder", LATER},
+    {"vae", LATER},
+    {"lora", LATER},
+    {"verify-against", LATER},
+    {"max-memory", LATER},
+    {"image", LATER},
+    {"strength", LATER},
+    {"true-cfg-scale", LATER},
+    {"guidance-scale-2", LATER},
+    {"flow-shift", LATER},
+    {"model-class-name", LATER},
+    {"step-execution", LATER},
+    {"num-frames", VIDEO},
+    {"fps", VIDEO},
+    {"frame-rate", VIDEO},
+    {"tensor-parallel-size", PARALLEL},
+    {"ulysses-degree", PARALLEL},
+    {"ring-degree", PARALLEL},
+    {"cfg-parallel-size", PARALLEL},
+    {"vae-patch-parallel-size", PARALLEL},
+    {"enable-cpu-offload", OFFLOAD},
+    {"enable-layerwise-offload", OFFLOAD},
+};
+
+const oq_option_later *oq_option_later_find(const char *name)
+{
+    for (size_t i = 0; i < OQ_COUNT(later); i++)
+        if (oq_name_equal(later[i].name, name)) return &later[i];
+    return NULL;
+}

@@ -1,0 +1,13 @@
+/* command_list.c -- the index of commands, in the order of the help. */
+#include "engine/engine.h"
+
+const oq_command *const oq_command_table[] = {
+    NULL,
+};
+
+const oq_command_info *oq_command_at(size_t index)
+{
+    for (size_t i = 0; oq_command_table[i]; i++)
+        if (i == index) return &oq_command_table[i]->info;
+    return NULL;
+}
