@@ -11,72 +11,80 @@
 #define OQ_CKPT_MAX_DIMS 8
 
 typedef struct oq_ckpt_tensor {
-    const char     *name;  /* as in the file */
-    const oq_dtype *dtype; /* NULL where the container's own type is a block type (GGUF): see type_name */
-    const char     *type_name; /* the file's spelling of the type */
-    int             n_dims;
-    int64_t         dim[OQ_CKPT_MAX_DIMS]; /* row-major, as torch prints it */
-    int64_t         elems;
-    const uint8_t  *data;  /* any alignment; NULL when bytes == 0 or the header alone was read */
-    size_t          bytes;
-    int             file;  /* index into oq_ckpt.files */
+    const char *name; /* as in the file */
+    const oq_dtype
+        *dtype; /* NULL: a type that only the container knows (F8_E8M0, F4, GGUF's blocks): see type_name */
+    const char *type_name; /* the file's spelling of the type */
+    int n_dims;
+    int64_t dim[OQ_CKPT_MAX_DIMS]; /* row-major, as torch prints it */
+    int64_t elems;
+    const uint8_t *data; /* any alignment; NULL when bytes == 0 or the header alone was read */
+    size_t bytes;
+    int file; /* index into oq_ckpt.files */
 } oq_ckpt_tensor;
 
 typedef struct oq_ckpt_file {
     const char *path;
-    oq_mapping  map;
-    oq_json    *metadata;  /* "__metadata__" (safetensors) or the key-value store (GGUF); NULL: none */
+    oq_mapping map;
+    oq_json *metadata;       /* "__metadata__" (safetensors) or the key-value store (GGUF); NULL: none */
     const char *header_hash; /* 16 hex digits, FNV-1a 64 of the header bytes */
 } oq_ckpt_file;
 
 typedef struct oq_ckpt {
-    oq_arena        arena;
-    const char     *path;      /* the file, or the folder of a sharded checkpoint */
-    const char     *container; /* "safetensors", "gguf" */
-    oq_ckpt_file   *files;
-    int             n_files;
-    oq_ckpt_tensor *tensors;   /* sorted by name (bytewise) */
-    size_t          n_tensors;
-    size_t          bytes;     /* of all files */
+    oq_arena arena;
+    const char *path;      /* the file, or the folder of a sharded checkpoint */
+    const char *container; /* "safetensors", "gguf" */
+    oq_ckpt_file *files;
+    int n_files;
+    oq_ckpt_tensor *tensors; /* sorted by name (bytewise) */
+    size_t n_tensors;
+    size_t bytes; /* of all files */
 } oq_ckpt;
 
-/* A single weight file, or the index file of a sharded checkpoint (*.safetensors.index.json). The container is
- * detected by content, not by name. Errors name the file, the tensor and the numbers (OQ_E_FORMAT). */
+/* A single weight file, or the index file of a sharded checkpoint (*.safetensors.index.json). The container
+ * is detected by content, not by name. Errors name the file, the tensor and the numbers (OQ_E_FORMAT). */
 oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out);
 /* The weights of a component folder: diffusion_pytorch_model or model, [.variant], single or sharded. */
 oq_status oq_ckpt_open_folder(oq_env *env, const char *folder, const char *variant, oq_ckpt **out);
-void      oq_ckpt_close(oq_ckpt *ckpt);
+void oq_ckpt_close(oq_ckpt *ckpt);
 
 const oq_ckpt_tensor *oq_ckpt_find(const oq_ckpt *ckpt, const char *name); /* NULL: none */
 /* Value of a metadata key of the first file that has it; NULL: none. */
 const oq_json *oq_ckpt_metadata(const oq_ckpt *ckpt, const char *key);
 
-/* ---- a model folder in diffusers' layout -------------------------------------------------------------------------- */
+/* ---- a model folder in diffusers' layout
+ * -------------------------------------------------------------------------- */
 
 typedef struct oq_folder_component {
-    const char *name;       /* "transformer" */
-    const char *library;    /* "diffusers" */
-    const char *class_name; /* "ZImageTransformer2DModel"; NULL: null in model_index.json */
-    const char *path;       /* folder */
-    oq_json    *config;     /* config.json (scheduler_config.json for schedulers); NULL: none */
-    oq_json    *quant;      /* its "quantization_config", else hf_quant_config.json whole; NULL: none (borrowed or owned) */
+    const char *name;         /* "transformer" */
+    const char *library;      /* "diffusers" */
+    const char *class_name;   /* "ZImageTransformer2DModel"; NULL: null in model_index.json */
+    const char *path;         /* folder; it need not exist */
+    oq_json *config;          /* config.json (scheduler_config.json for schedulers); NULL: none */
+    oq_json *quant;           /* its "quantization_config", else hf_quant_config.json whole; NULL: none */
     const char *quant_source; /* path of the file that `quant` came from */
 } oq_folder_component;
 
 typedef struct oq_folder {
-    oq_arena             arena;
-    const char          *path;
-    const char          *class_name; /* "ZImagePipeline" */
-    oq_json             *index;      /* model_index.json */
-    oq_json             *defaults;   /* omniq.json; NULL: none */
+    oq_arena arena;
+    const char *path;
+    const char *class_name; /* "ZImagePipeline" */
+    oq_json *index;         /* model_index.json */
+    oq_json *defaults;      /* omniq.json; NULL: none */
     oq_folder_component *components;
-    size_t               n_components;
+    size_t n_components;
 } oq_folder;
 
-/* `model` is a folder, or "org/name" looked up in the Hugging Face cache (HF_HUB_CACHE, HF_HOME, ~/.cache/huggingface;
- * refs/main or the only snapshot). Not found: OQ_E_NOTFOUND with what to download and where to put it. */
+/* `model` is a folder, or "org/name" looked up in the Hugging Face cache (HF_HUB_CACHE, HF_HOME,
+ * ~/.cache/huggingface; refs/main or the only snapshot). Not found: OQ_E_NOTFOUND with what to download and
+ * where to put it. */
 oq_status oq_folder_open(oq_env *env, const char *model, oq_folder **out);
-void      oq_folder_close(oq_folder *folder);
-const oq_folder_component *oq_folder_find(const oq_folder *folder, const char *name);
+void oq_folder_close(oq_folder *folder);
+const oq_folder_component *oq_folder_find(const oq_folder *folder, const char *name); /* NULL: none */
+
+/* One component's folder without a model around it: fills path, config, quant and quant_source of a zeroed
+ * `c`. Strings live in `arena`; deinit in any case, also after a failure. */
+oq_status oq_folder_component_read(oq_env *env, oq_arena *arena, const char *path, oq_folder_component *c);
+void oq_folder_component_deinit(oq_folder_component *c);
 
 #endif

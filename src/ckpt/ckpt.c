@@ -1,0 +1,185 @@
+/* ckpt.c -- opens weight files, brings their tensors into one sorted list, finds them by name. */
+#include "ckpt/reader.h"
+
+#include "base/size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_tensors(const void *a, const void *b)
+{
+    return strcmp(((const oq_ckpt_tensor *)a)->name, ((const oq_ckpt_tensor *)b)->name);
+}
+
+static oq_status new_ckpt(oq_env *env, const char *path, size_t path_n, size_t n_files, oq_ckpt **out)
+{
+    oq_ckpt *ckpt = NULL;
+    OQ_TRY(oq_new(env, 1, sizeof *ckpt, "checkpoint", &ckpt));
+    oq_arena_init(&ckpt->arena, env);
+    ckpt->container = "safetensors";
+    ckpt->path = oq_arena_strndup(&ckpt->arena, path, path_n);
+    oq_status st = ckpt->path ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
+    if (st == OQ_OK)
+        st = oq_arena_new(&ckpt->arena, n_files, sizeof *ckpt->files, "checkpoint files", &ckpt->files);
+    if (st != OQ_OK) {
+        oq_ckpt_close(ckpt);
+        return st;
+    }
+    *out = ckpt;
+    return OQ_OK;
+}
+
+void oq_ckpt_close(oq_ckpt *ckpt)
+{
+    if (!ckpt) return;
+    oq_env *env = ckpt->arena.env;
+    for (int i = ckpt->n_files - 1; i >= 0; i--) {
+        oq_json_free(ckpt->files[i].metadata);
+        oq_file_unmap(&ckpt->files[i].map);
+    }
+    oq_arena_deinit(&ckpt->arena);
+    oq_free(env, ckpt);
+}
+
+/* Takes over the mapping, also on failure: it becomes the checkpoint's next file. */
+static oq_status add_file(oq_env *env, oq_ckpt *ckpt, const char *path, oq_mapping map, oq_ckpt_part *part)
+{
+    const int index = ckpt->n_files++;
+    oq_ckpt_file *file = &ckpt->files[index];
+    file->map = map;
+    file->path = oq_arena_strdup(&ckpt->arena, path);
+    if (!file->path) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
+    OQ_TRY(oq_safetensors_parse(env, &ckpt->arena, file->path, &file->map, part));
+    file->metadata = part->metadata;
+    file->header_hash = part->header_hash;
+    ckpt->bytes += map.bytes;
+    for (size_t i = 0; i < part->n_tensors; i++) part->tensors[i].file = index;
+    return OQ_OK;
+}
+
+static oq_status open_single(oq_env *env, const char *path, oq_mapping map, oq_ckpt **out)
+{
+    oq_ckpt *ckpt = NULL;
+    oq_ckpt_part part;
+    oq_status st = new_ckpt(env, path, strlen(path), 1, &ckpt);
+    if (st != OQ_OK) {
+        oq_file_unmap(&map);
+        return st;
+    }
+    st = add_file(env, ckpt, path, map, &part);
+    if (st != OQ_OK) {
+        oq_ckpt_close(ckpt);
+        return st;
+    }
+    ckpt->tensors = part.tensors;
+    ckpt->n_tensors = part.n_tensors;
+    if (ckpt->n_tensors) qsort(ckpt->tensors, ckpt->n_tensors, sizeof *ckpt->tensors, compare_tensors);
+    *out = ckpt;
+    return OQ_OK;
+}
+
+static oq_status open_shard(oq_env *env, oq_ckpt *ckpt, const char *name, oq_ckpt_part *part)
+{
+    oq_mapping map = {0};
+    oq_container container;
+    char *path = oq_path_join(env, ckpt->path, name);
+    if (!path) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", name);
+    oq_status st = oq_file_map(env, path, &map);
+    if (st == OQ_OK) st = oq_container_detect(env, path, &map, &container);
+    if (st == OQ_OK && container != OQ_CONTAINER_SAFETENSORS)
+        st = oq_fail(env, OQ_E_FORMAT, "%s: is JSON text, not a safetensors file", path);
+    if (st == OQ_OK)
+        st = add_file(env, ckpt, path, map, part);
+    else
+        oq_file_unmap(&map);
+    oq_free(env, path);
+    return st;
+}
+
+/* The parts' tensors as one list sorted by name; a name in two files is an error. */
+static oq_status merge_parts(oq_env *env, oq_ckpt *ckpt, const oq_ckpt_part *parts)
+{
+    size_t n = 0;
+    for (int i = 0; i < ckpt->n_files; i++) n += parts[i].n_tensors;
+    OQ_TRY(oq_arena_new(&ckpt->arena, n ? n : 1, sizeof *ckpt->tensors, "tensor list", &ckpt->tensors));
+    for (int i = 0; i < ckpt->n_files; i++) {
+        if (parts[i].n_tensors)
+            memcpy(ckpt->tensors + ckpt->n_tensors, parts[i].tensors,
+                   parts[i].n_tensors * sizeof *ckpt->tensors);
+        ckpt->n_tensors += parts[i].n_tensors;
+    }
+    if (n) qsort(ckpt->tensors, n, sizeof *ckpt->tensors, compare_tensors);
+    for (size_t i = 1; i < n; i++) {
+        const oq_ckpt_tensor *a = &ckpt->tensors[i - 1], *b = &ckpt->tensors[i];
+        if (strcmp(a->name, b->name) == 0)
+            return oq_fail(env, OQ_E_FORMAT, "%s: tensor '%s' is in two files, %s and %s", ckpt->path,
+                           a->name, oq_path_leaf(ckpt->files[a->file].path),
+                           oq_path_leaf(ckpt->files[b->file].path));
+    }
+    return OQ_OK;
+}
+
+static oq_status open_shards(oq_env *env, oq_ckpt *ckpt, const oq_shard_index *index)
+{
+    oq_ckpt_part *parts = NULL;
+    OQ_TRY(oq_shard_index_check_files(env, index, ckpt->path));
+    OQ_TRY(oq_new(env, index->n_shards, sizeof *parts, "checkpoint files", &parts));
+    oq_status st = OQ_OK;
+    for (size_t i = 0; i < index->n_shards && st == OQ_OK; i++)
+        st = open_shard(env, ckpt, index->shards[i], &parts[i]);
+    if (st == OQ_OK) st = merge_parts(env, ckpt, parts);
+    if (st == OQ_OK) st = oq_shard_index_check(env, index, ckpt);
+    oq_free(env, parts);
+    return st;
+}
+
+static oq_status open_sharded(oq_env *env, const char *path, const oq_mapping *map, oq_ckpt **out)
+{
+    oq_arena arena;
+    oq_shard_index index;
+    oq_ckpt *ckpt = NULL;
+    oq_arena_init(&arena, env);
+    oq_status st = oq_shard_index_parse(env, &arena, path, (const char *)map->data, map->bytes, &index);
+    if (st == OQ_OK) {
+        const char *leaf = oq_path_leaf(path);
+        const size_t n = leaf == path ? 1 : leaf - path == 1 ? 1 : (size_t)(leaf - path) - 1;
+        st = new_ckpt(env, leaf == path ? "." : path, n, index.n_shards, &ckpt);
+    }
+    if (st == OQ_OK) st = open_shards(env, ckpt, &index);
+    oq_shard_index_deinit(&index);
+    oq_arena_deinit(&arena);
+    if (st == OQ_OK)
+        *out = ckpt;
+    else
+        oq_ckpt_close(ckpt);
+    return st;
+}
+
+oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out)
+{
+    oq_mapping map;
+    oq_container container = OQ_CONTAINER_SAFETENSORS;
+    *out = NULL;
+    OQ_TRY(oq_file_map(env, path, &map));
+    oq_status st = oq_container_detect(env, path, &map, &container);
+    if (st == OQ_OK && container == OQ_CONTAINER_SAFETENSORS) return open_single(env, path, map, out);
+    if (st == OQ_OK) st = open_sharded(env, path, &map, out);
+    oq_file_unmap(&map);
+    return st;
+}
+
+const oq_ckpt_tensor *oq_ckpt_find(const oq_ckpt *ckpt, const char *name)
+{
+    const oq_ckpt_tensor key = {.name = name};
+    if (!ckpt->n_tensors) return NULL;
+    return bsearch(&key, ckpt->tensors, ckpt->n_tensors, sizeof *ckpt->tensors, compare_tensors);
+}
+
+const oq_json *oq_ckpt_metadata(const oq_ckpt *ckpt, const char *key)
+{
+    for (int i = 0; i < ckpt->n_files; i++) {
+        const oq_json *value = oq_json_get(ckpt->files[i].metadata, key);
+        if (value) return value;
+    }
+    return NULL;
+}

@@ -1,0 +1,286 @@
+/* safetensors.c -- the header of one safetensors file to tensors: every field is checked, every size is
+ * computed without overflow, and the tensors cover the data exactly. Reads no weight byte and copies none. */
+#include "ckpt/reader.h"
+
+#include "base/size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LENGTH_BYTES 8 /* little-endian header length in front of the JSON */
+
+typedef struct span { /* of the data behind the header */
+    size_t begin, end;
+    oq_ckpt_tensor *tensor;
+} span;
+
+typedef struct header {
+    oq_env *env;
+    oq_arena *arena;
+    const char *path;
+    const uint8_t *data; /* behind the header */
+    size_t data_bytes;
+    oq_ckpt_tensor *tensors;
+    span *spans;
+    size_t n;
+} header;
+
+/* Types that the container knows and no kernel computes with: kept as bytes, so that they can be listed. */
+static const struct {
+    const char *name;
+    size_t bits;
+} opaque_types[] = {
+    {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6},
+    {"F6_E3M2", 6}, {"F4", 4},          {"C64", 64},
+};
+
+static oq_status read_type(const header *h, const oq_json *value, oq_ckpt_tensor *t, size_t *bits)
+{
+    const char *name = oq_json_string(value);
+    if (!name)
+        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': dtype is %s, not a string", h->path, t->name,
+                       value ? oq_json_type_name(value) : "missing");
+    t->dtype = oq_dtype_find(name);
+    if (t->dtype) {
+        t->type_name = t->dtype->name;
+        *bits = t->dtype->bytes * 8;
+        return OQ_OK;
+    }
+    for (size_t i = 0; i < OQ_COUNT(opaque_types); i++) {
+        if (strcmp(opaque_types[i].name, name) != 0) continue;
+        t->type_name = opaque_types[i].name;
+        *bits = opaque_types[i].bits;
+        return OQ_OK;
+    }
+    return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': unknown dtype '%s'", h->path, t->name, name);
+}
+
+/* A size or offset: a whole number that is not negative, written as such. */
+static bool read_count(const oq_json *value, int64_t *out)
+{
+    *out = oq_json_int(value, -1);
+    return oq_json_type(value) == OQ_JSON_INT && *out >= 0;
+}
+
+static oq_status read_shape(const header *h, const oq_json *value, oq_ckpt_tensor *t)
+{
+    if (oq_json_type(value) != OQ_JSON_ARRAY)
+        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': shape is %s, not a list", h->path, t->name,
+                       value ? oq_json_type_name(value) : "missing");
+    const size_t n = oq_json_size(value);
+    if (n > OQ_CKPT_MAX_DIMS)
+        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': %zu dimensions, at most %d are read", h->path,
+                       t->name, n, OQ_CKPT_MAX_DIMS);
+    t->n_dims = (int)n;
+    t->elems = 1;
+    for (size_t i = 0; i < n; i++) {
+        if (!read_count(oq_json_at(value, i), &t->dim[i]))
+            return oq_fail(h->env, OQ_E_FORMAT,
+                           "%s: tensor '%s': dimension %zu of its shape is not a whole number from 0 up",
+                           h->path, t->name, i);
+        if (!oq_i64_mul(t->elems, t->dim[i], &t->elems))
+            return oq_fail(h->env, OQ_E_FORMAT,
+                           "%s: tensor '%s': its shape has more elements than can be counted", h->path,
+                           t->name);
+    }
+    return OQ_OK;
+}
+
+static oq_status read_offsets(const header *h, const oq_json *value, const oq_ckpt_tensor *t, span *out)
+{
+    int64_t begin, end;
+    if (oq_json_type(value) != OQ_JSON_ARRAY || oq_json_size(value) != 2)
+        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': data_offsets is %s, not a list of two numbers",
+                       h->path, t->name, value ? oq_json_type_name(value) : "missing");
+    if (!read_count(oq_json_at(value, 0), &begin) || !read_count(oq_json_at(value, 1), &end))
+        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': data_offsets are not whole numbers from 0 up",
+                       h->path, t->name);
+    if (end < begin)
+        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': ends at byte %lld, before its begin at %lld",
+                       h->path, t->name, (long long)end, (long long)begin);
+    out->begin = (size_t)begin;
+    out->end = (size_t)end;
+    return OQ_OK;
+}
+
+static oq_status check_fields(const header *h, const char *name, const oq_json *entry)
+{
+    void *at = NULL;
+    const char *key;
+    const oq_json *value;
+    if (oq_json_type(entry) != OQ_JSON_OBJECT)
+        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': its header entry is %s, not an object", h->path,
+                       name, oq_json_type_name(entry));
+    while (oq_json_next(entry, &at, &key, &value))
+        if (strcmp(key, "dtype") != 0 && strcmp(key, "shape") != 0 && strcmp(key, "data_offsets") != 0)
+            return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': unknown field '%s' in its header entry",
+                           h->path, name, key);
+    return OQ_OK;
+}
+
+static oq_status read_tensor(header *h, const char *name, const oq_json *entry)
+{
+    oq_ckpt_tensor *t = &h->tensors[h->n];
+    span *s = &h->spans[h->n];
+    size_t bits = 0, bytes = 0;
+    t->name = oq_arena_strdup(h->arena, name);
+    if (!t->name) return oq_fail(h->env, OQ_E_NOMEM, "%s: no memory for the names of its tensors", h->path);
+    OQ_TRY(check_fields(h, name, entry));
+    OQ_TRY(read_type(h, oq_json_get(entry, "dtype"), t, &bits));
+    OQ_TRY(read_shape(h, oq_json_get(entry, "shape"), t));
+    OQ_TRY(read_offsets(h, oq_json_get(entry, "data_offsets"), t, s));
+    if (!oq_size_mul((size_t)t->elems, bits, &bytes) || bytes % 8 != 0)
+        return oq_fail(h->env, OQ_E_FORMAT,
+                       "%s: tensor '%s': %lld elements of %s are not a whole number of bytes", h->path, name,
+                       (long long)t->elems, t->type_name);
+    t->bytes = bytes / 8;
+    if (t->bytes != s->end - s->begin)
+        return oq_fail(h->env, OQ_E_FORMAT,
+                       "%s: tensor '%s': %lld elements of %s are %zu bytes, its data_offsets span %zu",
+                       h->path, name, (long long)t->elems, t->type_name, t->bytes, s->end - s->begin);
+    s->tensor = t;
+    h->n++;
+    return OQ_OK;
+}
+
+static oq_status check_metadata(const header *h, const oq_json *metadata)
+{
+    void *at = NULL;
+    const char *key;
+    const oq_json *value;
+    if (oq_json_type(metadata) != OQ_JSON_OBJECT)
+        return oq_fail(h->env, OQ_E_FORMAT, "%s: __metadata__ is %s, not an object", h->path,
+                       oq_json_type_name(metadata));
+    while (oq_json_next(metadata, &at, &key, &value))
+        if (!oq_json_string(value))
+            return oq_fail(h->env, OQ_E_FORMAT, "%s: __metadata__ key '%s' is %s, not a string", h->path, key,
+                           oq_json_type_name(value));
+    return OQ_OK;
+}
+
+static int compare_spans(const void *a, const void *b)
+{
+    const span *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+/* Sorted by place, each tensor begins where the one before ends, and the last ends with the file. */
+static oq_status check_coverage(header *h)
+{
+    size_t end = 0;
+    const char *before = NULL;
+    if (h->n) qsort(h->spans, h->n, sizeof *h->spans, compare_spans);
+    for (size_t i = 0; i < h->n; i++) {
+        const span *s = &h->spans[i];
+        if (s->begin > end)
+            return oq_fail(h->env, OQ_E_FORMAT,
+                           "%s: tensor '%s' begins at byte %zu of the data, %zu bytes that belong to no "
+                           "tensor lie before it",
+                           h->path, s->tensor->name, s->begin, s->begin - end);
+        if (s->begin < end)
+            return oq_fail(
+                h->env, OQ_E_FORMAT,
+                "%s: tensor '%s' begins at byte %zu of the data, inside tensor '%s' that ends at %zu",
+                h->path, s->tensor->name, s->begin, before, end);
+        end = s->end;
+        before = s->tensor->name;
+    }
+    if (end > h->data_bytes)
+        return oq_fail(h->env, OQ_E_FORMAT,
+                       "%s: the file ends %zu bytes early (%zu of %zu bytes of data): download it again",
+                       h->path, end - h->data_bytes, h->data_bytes, end);
+    if (end < h->data_bytes)
+        return oq_fail(
+            h->env, OQ_E_FORMAT,
+            "%s: %zu bytes follow the last tensor, which its header does not describe: download it again",
+            h->path, h->data_bytes - end);
+    return OQ_OK;
+}
+
+static oq_status read_members(header *h, const oq_json *json, oq_ckpt_part *out)
+{
+    void *at = NULL;
+    const char *key;
+    const oq_json *value;
+    if (oq_json_type(json) != OQ_JSON_OBJECT)
+        return oq_fail(h->env, OQ_E_FORMAT, "%s: its header is %s, not an object", h->path,
+                       oq_json_type_name(json));
+    const size_t n = oq_json_size(json);
+    OQ_TRY(oq_arena_new(h->arena, n ? n : 1, sizeof *h->tensors, "tensor list", &h->tensors));
+    OQ_TRY(oq_new(h->env, n ? n : 1, sizeof *h->spans, "tensor list", &h->spans));
+    while (oq_json_next(json, &at, &key, &value)) {
+        if (strcmp(key, "__metadata__") != 0) {
+            OQ_TRY(read_tensor(h, key, value));
+            continue;
+        }
+        OQ_TRY(check_metadata(h, value));
+        out->metadata = oq_json_ref(value);
+    }
+    OQ_TRY(check_coverage(h));
+    for (size_t i = 0; i < h->n; i++) {
+        const span *s = &h->spans[i];
+        if (s->end > s->begin) s->tensor->data = h->data + s->begin;
+    }
+    return OQ_OK;
+}
+
+/* FNV-1a of 64 bits: a name for a header, no protection against anyone. */
+static const char *hash_header(oq_arena *arena, const uint8_t *text, size_t n)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++) hash = (hash ^ text[i]) * 0x100000001b3u;
+    return oq_arena_printf(arena, "%016llx", (unsigned long long)hash);
+}
+
+/* The header's text inside the mapping. */
+static oq_status find_header(oq_env *env, const char *path, const oq_mapping *map, size_t *n)
+{
+    if (map->bytes < LENGTH_BYTES + 2)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "%s: %zu bytes are too few for a safetensors file: download it again", path,
+                       map->bytes);
+    uint64_t length = 0;
+    for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | map->data[i];
+    if (length > OQ_SAFETENSORS_HEADER_MAX)
+        return oq_fail(env, OQ_E_FORMAT, "%s: a header of %llu bytes, at most %u are read", path,
+                       (unsigned long long)length, OQ_SAFETENSORS_HEADER_MAX);
+    if (length > map->bytes - LENGTH_BYTES)
+        return oq_fail(
+            env, OQ_E_FORMAT,
+            "%s: the file ends %llu bytes early, inside its header of %llu bytes: download it again", path,
+            (unsigned long long)(length - (map->bytes - LENGTH_BYTES)), (unsigned long long)length);
+    if (length < 2 || map->data[LENGTH_BYTES] != '{')
+        return oq_fail(env, OQ_E_FORMAT, "%s: its header of %llu bytes does not begin with '{'", path,
+                       (unsigned long long)length);
+    *n = (size_t)length;
+    return OQ_OK;
+}
+
+oq_status oq_safetensors_parse(oq_env *env, oq_arena *arena, const char *path, const oq_mapping *map,
+                               oq_ckpt_part *out)
+{
+    size_t n = 0;
+    oq_json *json = NULL;
+    *out = (oq_ckpt_part){0};
+    OQ_TRY(find_header(env, path, map, &n));
+    const uint8_t *text = map->data + LENGTH_BYTES;
+    header h = {.env = env,
+                .arena = arena,
+                .path = path,
+                .data = text + n,
+                .data_bytes = map->bytes - LENGTH_BYTES - n};
+    oq_status st = oq_json_parse(env, (const char *)text, n, path, &json);
+    if (st == OQ_OK) st = read_members(&h, json, out);
+    oq_free(env, h.spans);
+    oq_json_free(json);
+    if (st == OQ_OK && !(out->header_hash = hash_header(arena, text, n)))
+        st = oq_fail(env, OQ_E_NOMEM, "%s: no memory for the hash of its header", path);
+    out->tensors = h.tensors;
+    out->n_tensors = h.n;
+    if (st != OQ_OK) {
+        oq_json_free(out->metadata);
+        *out = (oq_ckpt_part){0};
+    }
+    return st;
+}
