@@ -31,19 +31,24 @@ extern const oq_command *const oq_command_table[]; /* NULL-terminated */
 struct oq_model {
     oq_env                 *env;
     oq_folder              *folder;
-    oq_ckpt               **ckpts;   /* per component; closed after load; NULL entries for dummy */
+    oq_ckpt               **ckpts;   /* per component of the pipeline; closed after load; NULL entries for dummy */
     size_t                  n_ckpts;
+    oq_json                *hashes;  /* {"transformer/model.safetensors": header hash} for metadata */
     const oq_backend       *backend;
     oq_device              *device;
     const oq_pipeline_type *type;
     void                   *self;    /* the pipeline's */
+    oq_quant_config        *config;  /* the wish; NULL: none */
     oq_plan                *plan;
     oq_weights             *weights;
-    oq_options             *defaults; /* omniq.json */
+    oq_options             *defaults; /* omniq.json as options of "generate"; NULL: none */
     double                  load_s;
 };
 oq_status oq_model_prepare(oq_env *env, const oq_options *options, oq_model **out); /* resolve and plan */
 oq_status oq_model_load(oq_env *env, oq_model *model);
+/* The wish of --quantization, --quantization-config, --ignored-layers and --component; *out NULL: none. */
+oq_status oq_quant_request(oq_env *env, const oq_options *options, const char *const *components, size_t n,
+                           oq_quant_config **out);
 
 /* The request with every default filled in: flag, else omniq.json, else the family's row. Strings live in `arena`. */
 oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *options, oq_arena *arena,

@@ -1,0 +1,131 @@
+/* generate.c -- one request over a loaded model: measure, one block of scratch, the pipeline's walk,
+ * pictures. */
+#include "engine/engine.h"
+
+#include "base/size.h"
+
+static oq_status media_new(oq_env *env, const oq_request *request, oq_media **out)
+{
+    oq_media *media = NULL;
+    size_t pixels = 0;
+    const size_t count = (size_t)request->n_prompts * (size_t)request->images_per_prompt;
+    OQ_TRY(oq_new(env, 1, sizeof *media, "pictures", &media));
+    *media = (oq_media){.env = env,
+                        .width = request->width,
+                        .height = request->height,
+                        .count = (int)count,
+                        .n_steps = request->steps};
+    oq_status st = OQ_OK;
+    if (!oq_size_mul((size_t)request->width, (size_t)request->height * 3, &pixels))
+        st = oq_fail(env, OQ_E_NOMEM, "%lld x %lld pixels do not fit in memory", (long long)request->width,
+                     (long long)request->height);
+    if (st == OQ_OK) st = oq_new(env, count, sizeof *media->seeds, "pictures", &media->seeds);
+    if (st == OQ_OK) st = oq_new(env, count, pixels, "pictures", &media->pixels);
+    if (st == OQ_OK)
+        st = oq_new(env, (size_t)request->steps, sizeof(double), "step times", &media->timing.step_s);
+    if (st != OQ_OK) {
+        oq_media_free(media);
+        return st;
+    }
+    for (size_t i = 0; i < count; i++)
+        media->seeds[i] = request->shared_noise ? request->seed : request->seed + i;
+    media->timing.pixels = media->pixels;
+    *out = media;
+    return OQ_OK;
+}
+
+static oq_status run(oq_env *env, const oq_model *model, const oq_request *request, const oq_run_hooks *hooks,
+                     oq_media *media)
+{
+    void *scratch = NULL;
+    OQ_TRY(oq_request_measure(env, model, request, &media->scratch_bytes));
+    OQ_TRY(model->backend->buffer_new(env, model->device, media->scratch_bytes, &scratch));
+    oq_exec ex = {.env = env,
+                  .backend = model->backend,
+                  .device = model->device,
+                  .ops = model->backend->ops(model->device),
+                  .compute = model->plan->compute,
+                  .base = scratch,
+                  .size = media->scratch_bytes};
+    if (hooks) {
+        ex.observer = hooks->observer;
+        ex.observer_user = hooks->observer_user;
+        ex.trace = hooks->trace;
+        ex.trace_user = hooks->trace_user;
+    }
+    oq_status st = model->type->run(&ex, model->self, request, &media->timing);
+    if (st == OQ_OK) st = model->backend->sync(env, model->device);
+    model->backend->buffer_free(env, model->device, scratch);
+    return st;
+}
+
+oq_status oq_generate_request(oq_env *env, const oq_model *model, const oq_request *request,
+                              const oq_run_hooks *hooks, oq_media **out)
+{
+    oq_media *media = NULL;
+    *out = NULL;
+    OQ_TRY(media_new(env, request, &media));
+    const oq_status st = run(env, model, request, hooks, media);
+    if (st != OQ_OK) {
+        oq_media_free(media);
+        return st;
+    }
+    *out = media;
+    return OQ_OK;
+}
+
+oq_status oq_generate(oq_env *env, const oq_model *model, const oq_options *options, oq_media **out)
+{
+    if (!env || !model || !options || !out)
+        return oq_fail(env, OQ_E_ARG, "oq_generate needs an environment, a model, options and a result");
+    oq_arena arena;
+    oq_request request;
+    oq_arena_init(&arena, env);
+    oq_status st = oq_request_make(env, model, options, &arena, &request);
+    if (st == OQ_OK) st = oq_generate_request(env, model, &request, NULL, out);
+    oq_arena_deinit(&arena);
+    return st;
+}
+
+int oq_media_count(const oq_media *media)
+{
+    return media ? media->count : 0;
+}
+
+int64_t oq_media_width(const oq_media *media)
+{
+    return media ? media->width : 0;
+}
+
+int64_t oq_media_height(const oq_media *media)
+{
+    return media ? media->height : 0;
+}
+
+uint64_t oq_media_seed(const oq_media *media, int index)
+{
+    return media && index >= 0 && index < media->count ? media->seeds[index] : 0;
+}
+
+const uint8_t *oq_media_pixels(const oq_media *media, int index)
+{
+    if (!media || index < 0 || index >= media->count) return NULL;
+    return media->pixels + (size_t)index * (size_t)media->width * (size_t)media->height * 3;
+}
+
+oq_status oq_media_save_png(oq_env *env, const oq_media *media, int index, const char *path)
+{
+    const uint8_t *pixels = oq_media_pixels(media, index);
+    if (!pixels)
+        return oq_fail(env, OQ_E_ARG, "picture %d was asked for, there are %d", index, oq_media_count(media));
+    return oq_png_write(env, path, media->width, media->height, pixels, NULL, 0);
+}
+
+void oq_media_free(oq_media *media)
+{
+    if (!media) return;
+    oq_free(media->env, media->timing.step_s);
+    oq_free(media->env, media->pixels);
+    oq_free(media->env, media->seeds);
+    oq_free(media->env, media);
+}

@@ -1,0 +1,140 @@
+/* quant_request.c -- the quantization flags of a command as one configuration value. */
+#include "engine/engine.h"
+
+#include "base/names.h"
+
+#include <string.h>
+
+/* --quantization-config takes a file without '@'. */
+static oq_status parse_config_flag(oq_env *env, const char *text, const char *const *components, size_t n,
+                                   oq_quant_config **out)
+{
+    if (text[0] == '@' || !oq_file_exists(text)) return oq_quant_config_parse(env, text, components, n, out);
+    oq_strbuf at;
+    oq_strbuf_init(&at, env);
+    oq_strbuf_printf(&at, "@%s", text);
+    oq_status st = oq_strbuf_check(&at, "--quantization-config");
+    if (st == OQ_OK) st = oq_quant_config_parse(env, oq_strbuf_text(&at), components, n, out);
+    oq_strbuf_deinit(&at);
+    return st;
+}
+
+static oq_status both_given(oq_env *env, oq_quant_config *a, oq_quant_config *b)
+{
+    oq_json *x = oq_quant_config_to_json(a), *y = oq_quant_config_to_json(b);
+    const bool equal = oq_json_equal(x, y);
+    oq_json_free(x);
+    oq_json_free(y);
+    if (equal) return OQ_OK;
+    return oq_fail(env, OQ_E_CONFIG, "--quantization and --quantization-config are both given and differ");
+}
+
+static oq_status parse_flags(oq_env *env, const oq_options *options, const char *const *components, size_t n,
+                             oq_quant_config **out)
+{
+    const char *name = oq_options_text(options, "quantization", NULL);
+    const char *config = oq_options_text(options, "quantization-config", NULL);
+    oq_quant_config *first = NULL, *second = NULL;
+    oq_status st = name ? oq_quant_config_parse(env, name, components, n, &first) : OQ_OK;
+    if (st == OQ_OK && config) st = parse_config_flag(env, config, components, n, &second);
+    if (st == OQ_OK && name && config) st = both_given(env, first, second);
+    if (st == OQ_OK && second) {
+        *out = second;
+        second = NULL;
+    } else if (st == OQ_OK) {
+        *out = first;
+        first = NULL;
+    }
+    oq_quant_config_free(first);
+    oq_quant_config_free(second);
+    return st;
+}
+
+static oq_status add_components(oq_env *env, const oq_options *options, const char *const *components,
+                                size_t n, oq_quant_config **config)
+{
+    const size_t count = oq_options_count(options, "component");
+    for (size_t i = 0; i < count; i++) {
+        const char *item = oq_options_item(options, "component", i), *equals = strchr(item, '=');
+        if (!equals || equals == item)
+            return oq_fail(env, OQ_E_CONFIG,
+                           "--component '%s' is not KEY=SPEC, for example text_encoder=int8", item);
+        if (!*config) {
+            oq_json *empty = NULL;
+            OQ_TRY(oq_json_parse(env, "{\"default\": null}", 17, "--component", &empty));
+            const oq_status st = oq_quant_config_from_json(env, empty, components, n, config);
+            oq_json_free(empty);
+            OQ_TRY(st);
+        }
+        char *key = oq_strdup(env, item);
+        if (!key) return oq_fail(env, OQ_E_NOMEM, "--component: no memory");
+        key[equals - item] = '\0';
+        const oq_status st = oq_quant_config_add_component(env, *config, key, equals + 1);
+        oq_free(env, key);
+        OQ_TRY(st);
+    }
+    return OQ_OK;
+}
+
+/* {"method": …} gets "ignored_layers": the words of the csv. */
+static oq_status extend_spec(oq_env *env, oq_json *spec, const char *csv)
+{
+    if (oq_json_get(spec, "ignored_layers"))
+        return oq_fail(env, OQ_E_CONFIG,
+                       "--ignored-layers and ignored_layers in the configuration are both given");
+    oq_json *names = oq_json_new_array();
+    char word[1024];
+    for (size_t i = 0; oq_csv_word(csv, i, word, sizeof word); i++)
+        if (word[0]) oq_json_append(names, oq_json_new_string(word));
+    oq_json_set(spec, "ignored_layers", names);
+    return OQ_OK;
+}
+
+/* The flag applies to the one method, or to every method of a component map. */
+static oq_status add_ignored(oq_env *env, const char *csv, const char *const *components, size_t n,
+                             oq_quant_config **config)
+{
+    if (!*config || (*config)->form == OQ_QUANT_NONE)
+        return oq_fail(env, OQ_E_CONFIG, "--ignored-layers '%s' needs a quantization to exempt layers from",
+                       csv);
+    oq_json *json = oq_quant_config_to_json(*config), *spec = NULL;
+    if (oq_json_type(json) == OQ_JSON_STRING) { /* a bare name: give it a mapping to stand in */
+        spec = oq_json_new_object();
+        oq_json_set(spec, "method", json);
+        json = spec;
+    }
+    oq_status st = json ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "--ignored-layers: no memory");
+    if (st == OQ_OK && (*config)->form == OQ_QUANT_SINGLE) {
+        st = extend_spec(env, json, csv);
+    } else if (st == OQ_OK) {
+        st = oq_fail(
+            env, OQ_E_CONFIG,
+            "--ignored-layers applies to one method; write ignored_layers into each component's entry");
+    }
+    oq_quant_config *extended = NULL;
+    if (st == OQ_OK) st = oq_quant_config_from_json(env, json, components, n, &extended);
+    if (st == OQ_OK) {
+        oq_quant_config_free(*config);
+        *config = extended;
+    }
+    oq_json_free(json);
+    return st;
+}
+
+oq_status oq_quant_request(oq_env *env, const oq_options *options, const char *const *components, size_t n,
+                           oq_quant_config **out)
+{
+    oq_quant_config *config = NULL;
+    const char *ignored = oq_options_text(options, "ignored-layers", NULL);
+    oq_status st = parse_flags(env, options, components, n, &config);
+    if (st == OQ_OK) st = add_components(env, options, components, n, &config);
+    if (st == OQ_OK && ignored) st = add_ignored(env, ignored, components, n, &config);
+    if (st != OQ_OK) {
+        oq_quant_config_free(config);
+        config = NULL;
+    } else if (config) {
+        config->from = "flag";
+    }
+    *out = config;
+    return st;
+}

@@ -1,0 +1,177 @@
+/* request.c -- one generation with every default filled in: the flag, else omniq.json, else the family's row.
+ */
+#include "engine/engine.h"
+
+#include "base/size.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_PROMPT_FILE ((size_t)16 << 20)
+
+/* The option set that decides `name`: the command's, else the model folder's, else NULL. */
+static const oq_options *decider(const oq_model *model, const oq_options *options, const char *name)
+{
+    if (oq_options_given(options, name)) return options;
+    return model->defaults && oq_options_given(model->defaults, name) ? model->defaults : NULL;
+}
+
+static int64_t int_of(const oq_model *model, const oq_options *options, const char *name, int64_t fallback)
+{
+    const oq_options *o = decider(model, options, name);
+    return o ? oq_options_int(o, name, fallback) : fallback;
+}
+
+static double real_of(const oq_model *model, const oq_options *options, const char *name, double fallback)
+{
+    const oq_options *o = decider(model, options, name);
+    return o ? oq_options_real(o, name, fallback) : fallback;
+}
+
+static const char *text_of(const oq_model *model, const oq_options *options, const char *name,
+                           const char *fallback)
+{
+    const oq_options *o = decider(model, options, name);
+    return o ? oq_options_text(o, name, fallback) : fallback;
+}
+
+static size_t count_lines(const char *text)
+{
+    size_t n = 0;
+    for (const char *at = text; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        n += at[0] != '\n' && at[0] != '\r';
+    return n;
+}
+
+/* Every line that is not empty, behind the prompts of the flags. */
+static oq_status add_file_lines(oq_env *env, oq_arena *arena, const char *path, char *text,
+                                const char **prompts, size_t *n)
+{
+    for (char *at = text; *at;) {
+        char *end = at + strcspn(at, "\n");
+        const bool last = *end == '\0';
+        size_t length = (size_t)(end - at);
+        if (length && at[length - 1] == '\r') length--;
+        if (length) {
+            prompts[*n] = oq_arena_strndup(arena, at, length);
+            if (!prompts[(*n)++]) return oq_fail(env, OQ_E_NOMEM, "%s: no memory for its prompts", path);
+        }
+        at = last ? end : end + 1;
+    }
+    return OQ_OK;
+}
+
+static oq_status collect_prompts(oq_env *env, const oq_options *options, oq_arena *arena, oq_request *out)
+{
+    const char *path = oq_options_text(options, "prompt-file", NULL);
+    const size_t flags = oq_options_count(options, "prompt");
+    char *text = NULL;
+    size_t bytes = 0, n = 0;
+    if (path) OQ_TRY(oq_file_read(env, path, MAX_PROMPT_FILE, &text, &bytes));
+    const size_t most = flags + (text ? count_lines(text) : 0) + 1;
+    const char **prompts = NULL;
+    oq_status st = oq_arena_new(arena, most, sizeof *prompts, "prompts", &prompts);
+    for (size_t i = 0; st == OQ_OK && i < flags; i++) {
+        prompts[n] = oq_arena_strdup(arena, oq_options_item(options, "prompt", i));
+        if (!prompts[n++]) st = oq_fail(env, OQ_E_NOMEM, "prompts: no memory");
+    }
+    if (st == OQ_OK && text) st = add_file_lines(env, arena, path, text, prompts, &n);
+    oq_free(env, text);
+    if (st == OQ_OK && path && n == flags) st = oq_fail(env, OQ_E_ARG, "%s: holds no prompt", path);
+    if (st == OQ_OK && n == 0) prompts[n++] = ""; /* plan and measure: a request without words */
+    out->prompts = prompts;
+    out->n_prompts = (int)n;
+    return st;
+}
+
+static oq_status parse_sigmas(oq_env *env, const char *csv, oq_arena *arena, oq_request *out)
+{
+    size_t n = 1;
+    for (const char *at = csv; (at = strchr(at, ',')); at++) n++;
+    float *sigmas = NULL;
+    OQ_TRY(oq_arena_new(arena, n, sizeof *sigmas, "--sigmas", &sigmas));
+    const char *at = csv;
+    for (size_t i = 0; i < n; i++) {
+        char *end = NULL;
+        sigmas[i] = strtof(at, &end);
+        while (*end == ' ') end++;
+        if (end == at || (*end != ',' && *end != '\0') || !isfinite(sigmas[i]) || sigmas[i] <= 0.0f ||
+            sigmas[i] > 1.0f)
+            return oq_fail(env, OQ_E_ARG, "--sigmas '%s': value %zu of %zu is not a number in (0, 1]", csv,
+                           i + 1, n);
+        if (i && sigmas[i] >= sigmas[i - 1])
+            return oq_fail(env, OQ_E_ARG, "--sigmas '%s': value %zu of %zu does not fall", csv, i + 1, n);
+        at = *end ? end + 1 : end;
+    }
+    out->sigmas = sigmas;
+    out->n_sigmas = (int)n;
+    out->steps = (int)n;
+    return OQ_OK;
+}
+
+static int64_t vae_size(const oq_model *model)
+{
+    const oq_folder_component *vae = oq_folder_find(model->folder, "vae");
+    return vae ? oq_json_int(oq_json_get(vae->config, "sample_size"), 1024) : 1024;
+}
+
+oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *options, oq_arena *arena,
+                          oq_request *out)
+{
+    const oq_pipeline_defaults *d = &model->type->defaults;
+    const int64_t width = d->width ? d->width : vae_size(model),
+                  height = d->height ? d->height : vae_size(model);
+    *out = (oq_request){
+        .negative = text_of(model, options, "negative-prompt", NULL),
+        .width = int_of(model, options, "width", width),
+        .height = int_of(model, options, "height", height),
+        .steps = (int)int_of(model, options, "steps", d->steps),
+        .guidance = real_of(model, options, "guidance-scale", d->guidance),
+        .seed = (uint64_t)int_of(model, options, "seed", 0),
+        .images_per_prompt = (int)int_of(model, options, "batch-count", 1),
+        .shared_noise = strcmp(text_of(model, options, "batch-noise", "own"), "shared") == 0,
+        .max_sequence_length = (int)int_of(model, options, "max-sequence-length", d->max_sequence_length),
+        .cfg_normalization = real_of(model, options, "cfg-normalization", 0.0),
+        .cfg_truncation = real_of(model, options, "cfg-truncation", 1.0),
+    };
+    OQ_TRY(collect_prompts(env, options, arena, out));
+    const char *sigmas = text_of(model, options, "sigmas", NULL);
+    if (sigmas) OQ_TRY(parse_sigmas(env, sigmas, arena, out));
+    return model->type->check(env, model->self, out);
+}
+
+/* ---- measuring
+ * ----------------------------------------------------------------------------------------------------- */
+
+static size_t machine_memory(const oq_model *model)
+{
+    if (model->backend->host_memory) return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    oq_device_info info = {0};
+    model->backend->info(model->device, &info);
+    return info.memory_bytes;
+}
+
+oq_status oq_request_measure(oq_env *env, const oq_model *model, const oq_request *request,
+                             size_t *scratch_bytes)
+{
+    oq_exec ex = {.env = env,
+                  .backend = model->backend,
+                  .device = model->device,
+                  .ops = model->backend->ops(model->device),
+                  .compute = model->plan->compute,
+                  .measure = true};
+    OQ_TRY(model->type->run(&ex, model->self, request, NULL));
+    *scratch_bytes = ex.peak;
+    const size_t have = machine_memory(model);
+    size_t need;
+    if (!oq_size_add(ex.peak, model->plan->weights_bytes, &need) || (have && need > have))
+        return oq_fail(
+            env, OQ_E_NOMEM,
+            "%lld x %lld pixels need %.2f GiB of scratch and %.2f GiB of weights, this machine has %.2f GiB",
+            (long long)request->width, (long long)request->height, (double)ex.peak / 1073741824.0,
+            (double)model->plan->weights_bytes / 1073741824.0, (double)have / 1073741824.0);
+    return OQ_OK;
+}
