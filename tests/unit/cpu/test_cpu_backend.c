@@ -1,0 +1,192 @@
+/* test_cpu_backend.c -- levels, refusals, buffers, and the reference product worked out by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+static int setup(void **state)
+{
+    oq_env *env = NULL;
+    if (oq_env_new(NULL, &env) != OQ_OK) return -1;
+    *state = env;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    oq_env_free(*state);
+    return 0;
+}
+
+static void test_levels(void **state)
+{
+    oq_env *env = *state;
+    static const char *const levels[] = {"avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx"};
+    static const uint64_t bits[] = {OQ_CPU_AVX2,       OQ_CPU_AVXVNNI,    OQ_CPU_AVX512,
+                                    OQ_CPU_AVX512VNNI, OQ_CPU_AVX512BF16, OQ_CPU_AMX};
+    const uint64_t probed = oq_cpu_probe();
+    uint64_t features = 1;
+    assert_int_equal(oq_cpu_mask(env, "auto", &features), OQ_OK);
+    assert_true(features == probed);
+    assert_int_equal(oq_cpu_mask(env, "ref", &features), OQ_OK);
+    assert_true(features == 0);
+    for (size_t i = 0; i < OQ_COUNT(levels); i++) {
+        features = 0;
+        const oq_status status = oq_cpu_mask(env, levels[i], &features);
+        if (probed & bits[i]) {
+            assert_int_equal(status, OQ_OK);
+            assert_true((features & bits[i]) && !(features & ~probed));
+        } else {
+            char text[64];
+            snprintf(text, sizeof text, "this machine has no %s", levels[i]);
+            assert_int_equal(status, OQ_E_UNSUPPORTED);
+            assert_string_equal(oq_env_error(env), text);
+            oq_env_clear(env);
+        }
+    }
+    if (probed & OQ_CPU_AVX2) {
+        oq_cpu_mask(env, "avx2", &features);
+        assert_true(features == OQ_CPU_AVX2);
+    }
+}
+
+static void test_refusals(void **state)
+{
+    oq_env *env = *state;
+    oq_device *device = NULL;
+    assert_int_equal(oq_backend_cpu.open(env, 0, "sse9", &device), OQ_E_ARG);
+    assert_string_equal(oq_env_error(env),
+                        "unknown cpu level 'sse9'; known are auto, ref, avx2, avxvnni, avx512, "
+                        "avx512vnni, avx512bf16, amx");
+    oq_env_clear(env);
+    assert_int_equal(oq_backend_cpu.open(env, 1, NULL, &device), OQ_E_NOTFOUND);
+    assert_string_equal(oq_env_error(env), "cpu device 1 does not exist, there is only 0");
+    oq_env_clear(env);
+    assert_null(device);
+    void *buffer = NULL;
+    assert_int_equal(oq_backend_cpu.buffer_new(env, NULL, SIZE_MAX - 5, &buffer), OQ_E_NOMEM);
+    assert_non_null(strstr(oq_env_error(env), "is beyond memory"));
+    assert_null(buffer);
+    oq_env_clear(env);
+}
+
+static void test_describe(void **state)
+{
+    (void)state;
+    char text[64];
+    oq_cpu_describe(OQ_CPU_AVX2 | OQ_CPU_AVX512 | OQ_CPU_AVX512VNNI, text, sizeof text);
+    assert_string_equal(text, "avx2 avx512 avx512vnni");
+    oq_cpu_describe(0, text, sizeof text);
+    assert_string_equal(text, "plain C");
+    oq_cpu_describe(OQ_CPU_AVX2 | OQ_CPU_AVXVNNI | OQ_CPU_AVX512, text, 8);
+    assert_string_equal(text, "avx2 av");
+}
+
+static void test_device(void **state)
+{
+    oq_env *env = *state;
+    oq_device *device = NULL;
+    assert_int_equal(oq_backend_cpu.open(env, 0, NULL, &device), OQ_OK);
+    oq_device_info info;
+    oq_backend_cpu.info(device, &info);
+    assert_true(info.name[0] && info.detail[0] && info.memory_bytes > 1 << 20);
+    void *buffer = NULL;
+    assert_int_equal(oq_backend_cpu.buffer_new(env, device, 1000, &buffer), OQ_OK);
+    assert_true((uintptr_t)buffer % 256 == 0);
+    char back[5] = "";
+    assert_int_equal(oq_backend_cpu.upload(env, device, buffer, "abcd", 5), OQ_OK);
+    assert_int_equal(oq_backend_cpu.download(env, device, back, buffer, 5), OQ_OK);
+    assert_string_equal(back, "abcd");
+    assert_int_equal(oq_backend_cpu.sync(env, device), OQ_OK);
+    oq_backend_cpu.buffer_free(env, device, buffer);
+    oq_backend_cpu.buffer_free(env, device, NULL);
+    assert_non_null(oq_backend_cpu.ops(device)->rms_norm);
+    oq_backend_cpu.close(env, device);
+    oq_backend_cpu.close(env, NULL);
+}
+
+/* Every pair of a format and a treatment of activations finds a kernel, at the lowest level too. */
+static void test_every_scheme_runs_somewhere(void **state)
+{
+    oq_env *env = *state;
+    oq_device *device = NULL;
+    assert_int_equal(oq_backend_cpu.open(env, 0, "ref", &device), OQ_OK);
+    for (size_t f = 0; oq_format_list[f]; f++)
+        for (int s = OQ_ACT_NONE; s <= OQ_ACT_DYNAMIC_GROUP; s++) {
+            const oq_dtype *const act = s == OQ_ACT_NONE ? NULL : &oq_dtype_f8_e4m3;
+            const oq_linear_spec spec = {{oq_format_list[f], act, (oq_act_scale)s}, 3, 5};
+            const oq_linear_kernel *const kernel = oq_backend_cpu.find_linear(device, &spec);
+            assert_non_null(kernel);
+            assert_string_equal(kernel->name, "linear_wany_aany_ref");
+        }
+    oq_backend_cpu.close(env, device);
+}
+
+static void test_linear_list(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    for (; oq_cpu_linear_list[n]; n++) {
+        const oq_linear_kernel *const kernel = oq_cpu_linear_list[n];
+        assert_true(kernel->accepts && kernel->packed_bytes && kernel->pack && kernel->scratch_bytes &&
+                    kernel->run);
+        assert_true(strncmp(kernel->name, "linear_w", 8) == 0);
+        for (size_t i = 0; i < n; i++) assert_string_not_equal(oq_cpu_linear_list[i]->name, kernel->name);
+    }
+    assert_true(n > 0 && oq_cpu_linear_list[n - 1]->need == 0);
+}
+
+/* y = [1 -2; 3 0.5] [2 4; 0.5 -1]^T + [10, 20] through int8 weights and activations. */
+static void test_reference_product(void **state)
+{
+    oq_env *env = *state;
+    oq_device *device = NULL;
+    assert_int_equal(oq_backend_cpu.open(env, 0, "ref", &device), OQ_OK);
+    const oq_linear_spec spec = {{&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN}, 2, 2};
+    const oq_linear_kernel *const kernel = oq_backend_cpu.find_linear(device, &spec);
+    const int8_t codes[] = {64, 127, 64, -127};
+    const float scales[] = {4.0f / 127.0f, 1.0f / 127.0f}, bias[] = {10.0f, 20.0f};
+    const oq_planes planes = {{codes, scales}};
+    float x[] = {1.0f, -2.0f, 3.0f, 0.5f}, y[4];
+    void *packed = oq_alloc(env, kernel->packed_bytes(&spec)),
+         *scratch = oq_alloc(env, kernel->scratch_bytes(&spec, 2));
+    kernel->pack(packed, &planes, &spec);
+    const oq_linear_args args = {.spec = &spec,
+                                 .packed = packed,
+                                 .bias = bias,
+                                 .scratch = scratch,
+                                 .x = oq_tensor_make(x, &oq_dtype_f32, 2, 2),
+                                 .y = oq_tensor_make(y, &oq_dtype_f32, 2, 2)};
+    kernel->run(device, &args);
+    const double a[2][2] = {{64 * 2.0 / 127, -2.0}, {3.0, 21 * 3.0 / 127}};
+    const double w[2][2] = {{64 * 4.0 / 127, 4.0}, {64 / 127.0, -1.0}};
+    for (int i = 0; i < 2; i++)
+        for (int n = 0; n < 2; n++) {
+            const double expected = a[i][0] * w[n][0] + a[i][1] * w[n][1] + (double)bias[n];
+            assert_true(fabs((double)y[2 * i + n] - expected) < 1e-5);
+        }
+    oq_free(env, packed);
+    oq_free(env, scratch);
+    oq_backend_cpu.close(env, device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_levels, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test(test_describe),
+        cmocka_unit_test_setup_teardown(test_device, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_every_scheme_runs_somewhere, setup, teardown),
+        cmocka_unit_test(test_linear_list),
+        cmocka_unit_test_setup_teardown(test_reference_product, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
