@@ -4,6 +4,8 @@
 
 #include "base/size.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,12 +36,42 @@ static const struct {
     {"F6_E3M2", 6}, {"F4", 4},          {"C64", 64},
 };
 
+static oq_status fail_tensor(const header *h, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static oq_status fail_tensor(const header *h, const char *name, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': %s", h->path, name, text);
+}
+
+/* The entry is an object of exactly the three fields that the container defines. */
+static oq_status check_fields(const header *h, const char *name, const oq_json *entry)
+{
+    static const char *const fields[] = {"dtype", "shape", "data_offsets"};
+    void *at = NULL;
+    const char *key;
+    const oq_json *value;
+    if (oq_json_type(entry) != OQ_JSON_OBJECT)
+        return fail_tensor(h, name, "its header entry is %s, not an object", oq_json_type_name(entry));
+    for (size_t i = 0; i < OQ_COUNT(fields); i++)
+        if (!oq_json_get(entry, fields[i])) return fail_tensor(h, name, "has no %s", fields[i]);
+    while (oq_json_next(entry, &at, &key, &value)) {
+        size_t i = 0;
+        while (i < OQ_COUNT(fields) && strcmp(key, fields[i]) != 0) i++;
+        if (i == OQ_COUNT(fields)) return fail_tensor(h, name, "unknown field '%s' in its header entry", key);
+    }
+    return OQ_OK;
+}
+
 static oq_status read_type(const header *h, const oq_json *value, oq_ckpt_tensor *t, size_t *bits)
 {
     const char *name = oq_json_string(value);
-    if (!name)
-        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': dtype is %s, not a string", h->path, t->name,
-                       value ? oq_json_type_name(value) : "missing");
+    if (!name) return fail_tensor(h, t->name, "dtype is %s, not a string", oq_json_type_name(value));
     t->dtype = oq_dtype_find(name);
     if (t->dtype) {
         t->type_name = t->dtype->name;
@@ -52,7 +84,7 @@ static oq_status read_type(const header *h, const oq_json *value, oq_ckpt_tensor
         *bits = opaque_types[i].bits;
         return OQ_OK;
     }
-    return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': unknown dtype '%s'", h->path, t->name, name);
+    return fail_tensor(h, t->name, "unknown dtype '%s'", name);
 }
 
 /* A size or offset: a whole number that is not negative, written as such. */
@@ -64,24 +96,18 @@ static bool read_count(const oq_json *value, int64_t *out)
 
 static oq_status read_shape(const header *h, const oq_json *value, oq_ckpt_tensor *t)
 {
-    if (oq_json_type(value) != OQ_JSON_ARRAY)
-        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': shape is %s, not a list", h->path, t->name,
-                       value ? oq_json_type_name(value) : "missing");
     const size_t n = oq_json_size(value);
+    if (oq_json_type(value) != OQ_JSON_ARRAY)
+        return fail_tensor(h, t->name, "shape is %s, not a list", oq_json_type_name(value));
     if (n > OQ_CKPT_MAX_DIMS)
-        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': %zu dimensions, at most %d are read", h->path,
-                       t->name, n, OQ_CKPT_MAX_DIMS);
+        return fail_tensor(h, t->name, "%zu dimensions, at most %d are read", n, OQ_CKPT_MAX_DIMS);
     t->n_dims = (int)n;
     t->elems = 1;
     for (size_t i = 0; i < n; i++) {
         if (!read_count(oq_json_at(value, i), &t->dim[i]))
-            return oq_fail(h->env, OQ_E_FORMAT,
-                           "%s: tensor '%s': dimension %zu of its shape is not a whole number from 0 up",
-                           h->path, t->name, i);
+            return fail_tensor(h, t->name, "dimension %zu of its shape is not a whole number from 0 up", i);
         if (!oq_i64_mul(t->elems, t->dim[i], &t->elems))
-            return oq_fail(h->env, OQ_E_FORMAT,
-                           "%s: tensor '%s': its shape has more elements than can be counted", h->path,
-                           t->name);
+            return fail_tensor(h, t->name, "its shape has more elements than can be counted");
     }
     return OQ_OK;
 }
@@ -89,32 +115,30 @@ static oq_status read_shape(const header *h, const oq_json *value, oq_ckpt_tenso
 static oq_status read_offsets(const header *h, const oq_json *value, const oq_ckpt_tensor *t, span *out)
 {
     int64_t begin, end;
-    if (oq_json_type(value) != OQ_JSON_ARRAY || oq_json_size(value) != 2)
-        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': data_offsets is %s, not a list of two numbers",
-                       h->path, t->name, value ? oq_json_type_name(value) : "missing");
-    if (!read_count(oq_json_at(value, 0), &begin) || !read_count(oq_json_at(value, 1), &end))
-        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': data_offsets are not whole numbers from 0 up",
-                       h->path, t->name);
+    if (oq_json_type(value) != OQ_JSON_ARRAY || oq_json_size(value) != 2 ||
+        !read_count(oq_json_at(value, 0), &begin) || !read_count(oq_json_at(value, 1), &end))
+        return fail_tensor(h, t->name, "data_offsets is not a list of two whole numbers from 0 up");
     if (end < begin)
-        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': ends at byte %lld, before its begin at %lld",
-                       h->path, t->name, (long long)end, (long long)begin);
+        return fail_tensor(h, t->name, "ends at byte %lld, before its begin at %lld", (long long)end,
+                           (long long)begin);
     out->begin = (size_t)begin;
     out->end = (size_t)end;
     return OQ_OK;
 }
 
-static oq_status check_fields(const header *h, const char *name, const oq_json *entry)
+static oq_status check_size(const header *h, oq_ckpt_tensor *t, size_t bits, const span *s)
 {
-    void *at = NULL;
-    const char *key;
-    const oq_json *value;
-    if (oq_json_type(entry) != OQ_JSON_OBJECT)
-        return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': its header entry is %s, not an object", h->path,
-                       name, oq_json_type_name(entry));
-    while (oq_json_next(entry, &at, &key, &value))
-        if (strcmp(key, "dtype") != 0 && strcmp(key, "shape") != 0 && strcmp(key, "data_offsets") != 0)
-            return oq_fail(h->env, OQ_E_FORMAT, "%s: tensor '%s': unknown field '%s' in its header entry",
-                           h->path, name, key);
+    size_t total;
+    const long long elems = t->elems;
+    if (!oq_size_mul((size_t)t->elems, bits, &total))
+        return fail_tensor(h, t->name, "%lld elements of %s are more bytes than can be counted", elems,
+                           t->type_name);
+    if (total % 8 != 0)
+        return fail_tensor(h, t->name, "%lld elements of %s do not fill whole bytes", elems, t->type_name);
+    t->bytes = total / 8;
+    if (t->bytes != s->end - s->begin)
+        return fail_tensor(h, t->name, "%lld elements of %s are %zu bytes, its data_offsets span %zu", elems,
+                           t->type_name, t->bytes, s->end - s->begin);
     return OQ_OK;
 }
 
@@ -122,22 +146,14 @@ static oq_status read_tensor(header *h, const char *name, const oq_json *entry)
 {
     oq_ckpt_tensor *t = &h->tensors[h->n];
     span *s = &h->spans[h->n];
-    size_t bits = 0, bytes = 0;
+    size_t bits = 0;
     t->name = oq_arena_strdup(h->arena, name);
     if (!t->name) return oq_fail(h->env, OQ_E_NOMEM, "%s: no memory for the names of its tensors", h->path);
     OQ_TRY(check_fields(h, name, entry));
     OQ_TRY(read_type(h, oq_json_get(entry, "dtype"), t, &bits));
     OQ_TRY(read_shape(h, oq_json_get(entry, "shape"), t));
     OQ_TRY(read_offsets(h, oq_json_get(entry, "data_offsets"), t, s));
-    if (!oq_size_mul((size_t)t->elems, bits, &bytes) || bytes % 8 != 0)
-        return oq_fail(h->env, OQ_E_FORMAT,
-                       "%s: tensor '%s': %lld elements of %s are not a whole number of bytes", h->path, name,
-                       (long long)t->elems, t->type_name);
-    t->bytes = bytes / 8;
-    if (t->bytes != s->end - s->begin)
-        return oq_fail(h->env, OQ_E_FORMAT,
-                       "%s: tensor '%s': %lld elements of %s are %zu bytes, its data_offsets span %zu",
-                       h->path, name, (long long)t->elems, t->type_name, t->bytes, s->end - s->begin);
+    OQ_TRY(check_size(h, t, bits, s));
     s->tensor = t;
     h->n++;
     return OQ_OK;
@@ -174,15 +190,13 @@ static oq_status check_coverage(header *h)
     for (size_t i = 0; i < h->n; i++) {
         const span *s = &h->spans[i];
         if (s->begin > end)
-            return oq_fail(h->env, OQ_E_FORMAT,
-                           "%s: tensor '%s' begins at byte %zu of the data, %zu bytes that belong to no "
-                           "tensor lie before it",
-                           h->path, s->tensor->name, s->begin, s->begin - end);
+            return fail_tensor(h, s->tensor->name,
+                               "begins at byte %zu of the data, %zu bytes before it belong to no tensor",
+                               s->begin, s->begin - end);
         if (s->begin < end)
-            return oq_fail(
-                h->env, OQ_E_FORMAT,
-                "%s: tensor '%s' begins at byte %zu of the data, inside tensor '%s' that ends at %zu",
-                h->path, s->tensor->name, s->begin, before, end);
+            return fail_tensor(h, s->tensor->name,
+                               "begins at byte %zu of the data, inside tensor '%s' that ends at %zu",
+                               s->begin, before, end);
         end = s->end;
         before = s->tensor->name;
     }
@@ -193,7 +207,7 @@ static oq_status check_coverage(header *h)
     if (end < h->data_bytes)
         return oq_fail(
             h->env, OQ_E_FORMAT,
-            "%s: %zu bytes follow the last tensor, which its header does not describe: download it again",
+            "%s: %zu bytes follow the last tensor, its header does not describe them: download it again",
             h->path, h->data_bytes - end);
     return OQ_OK;
 }
