@@ -171,7 +171,7 @@ static void test_malformed_index(void **state)
     refused_index(b, "{\"weight_map\":{\"a\":\"x\",\"a\":\"y\"}}", OQ_E_FORMAT,
                   "duplicate key \"a\" at line 1, column 26");
     refused_index(b, "{\"weight_map\":{\"a\":", OQ_E_FORMAT,
-                  "not valid JSON at line 1, column 19: unexpected token");
+                  "not valid JSON at line 1, column 19: unexpected token near end of file");
 }
 
 /* A shard that is no safetensors file, a shard that was cut, and files swapped with each other. */
