@@ -37,4 +37,8 @@ oq_status oq_options_set_defaults(oq_options *o, const oq_json *defaults, const 
 /* Copies of every given option into another set (another command), as far as that command takes them. */
 oq_status oq_options_copy(const oq_options *from, oq_options *to);
 
+/* Every given option by its long name, typed: numbers, booleans, texts, lists. The caller's (oq_json_free).
+ */
+oq_json *oq_options_to_json(const oq_options *o);
+
 #endif

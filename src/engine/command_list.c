@@ -1,7 +1,8 @@
 /* command_list.c -- the index of commands, in the order of the help. */
-#include "engine/engine.h"
+#include "engine/command.h"
 
 const oq_command *const oq_command_table[] = {
+    &oq_command_devices,
     NULL,
 };
 

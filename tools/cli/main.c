@@ -6,6 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __clang__
+#define COMPILER "" /* its version text names it */
+#else
+#define COMPILER "gcc "
+#endif
+
 /* The one thing a signal handler can reach. */
 static oq_env *volatile cancel_target;
 
@@ -146,7 +152,7 @@ static int run(const cli_arguments *a)
 
 static int print_version(void)
 {
-    printf("omniq %s (%s)\n", oq_version(), __VERSION__);
+    printf("omniq %s, built with %s%s\n", oq_version(), COMPILER, __VERSION__);
     fflush(stdout);
     const cli_arguments devices = {.command = "devices", .quiet = true};
     return run(&devices);

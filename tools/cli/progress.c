@@ -62,7 +62,7 @@ void cli_progress_show(void *progress, const oq_progress *s)
 void cli_progress_log(void *progress, oq_log_level level, const char *message)
 {
     cli_progress *p = progress;
-    if (p->quiet || (level == OQ_LOG_DEBUG && !p->verbose)) return;
+    if (p->quiet || (level != OQ_LOG_WARN && !p->verbose)) return;
     cli_progress_end(p);
     fprintf(stderr, "omniq: %s%s\n", level == OQ_LOG_WARN ? "warning: " : "", message);
 }

@@ -1,0 +1,46 @@
+/* command.h -- what commands share: small refusals, the report's last lines, outputs of generate. */
+#ifndef OQ_ENGINE_COMMAND_H
+#define OQ_ENGINE_COMMAND_H
+
+#include "engine/engine.h"
+
+extern const oq_command oq_command_generate, oq_command_plan, oq_command_inspect, oq_command_compare,
+    oq_command_tokenize, oq_command_bench, oq_command_methods, oq_command_models, oq_command_devices;
+
+/* A command without positional arguments refuses them, naming the flag that was probably meant. */
+oq_status oq_command_no_arguments(oq_env *env, const oq_options *options, const char *hint);
+
+/* The report from a JSON value and the text in `text` (deinitialised in any case). */
+oq_status oq_report_finish(oq_env *env, oq_json *json, oq_strbuf *text, bool passed, oq_report **out);
+
+/* "12.3 MiB" */
+void oq_strbuf_put_bytes(oq_strbuf *out, size_t bytes);
+
+/* A seed from the system's random numbers for options that have none (or -1). */
+oq_status oq_seed_choose(oq_env *env, oq_options *options);
+
+/* Refuses a path that cannot be written, before the work that would fill it. */
+oq_status oq_output_probe(oq_env *env, const char *path);
+
+/* Peak resident memory since the last reset; 0: the system does not tell. */
+void oq_peak_memory_reset(void);
+size_t oq_peak_memory_bytes(void);
+
+/* ---- metadata of pictures (metadata.c) ---- */
+
+typedef struct oq_metadata oq_metadata;
+/* Everything about a run that its pictures remember; made after prepare, before load closes the checkpoints.
+ */
+oq_status oq_metadata_new(oq_env *env, const oq_model *model, const oq_options *options,
+                          const oq_request *request, oq_metadata **out);
+void oq_metadata_free(oq_metadata *metadata);
+/* The two texts of picture `index`: "parameters" as other tools read it, "omniq" as JSON; both the caller's.
+ */
+oq_status oq_metadata_texts(const oq_metadata *metadata, int index, uint64_t seed, char **parameters,
+                            char **omniq);
+/* Options of the run that made a picture, into `options` where they were not given; warns when the model's
+ * files are others now (after prepare: oq_metadata_check). */
+oq_status oq_metadata_restore(oq_env *env, const char *path, oq_options *options, oq_json **remembered);
+void oq_metadata_check(oq_env *env, const oq_json *remembered, const oq_model *model);
+
+#endif

@@ -1,0 +1,304 @@
+/* command_generate.c -- model and prompt to pictures: everything that can be refused is refused before the
+ * weights are read, then the work, then the files. */
+#include "engine/command.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct run {
+    oq_env *env;
+    oq_options *options;
+    oq_json *remembered; /* --from */
+    oq_model *model;
+    oq_arena arena;
+    oq_request request;
+    oq_metadata *metadata; /* NULL: --no-metadata */
+    oq_trace *trace;
+    oq_media *media;
+    char **paths; /* one per picture, in the arena */
+    int n_images;
+    double start_s, save_s;
+} run;
+
+/* ---- before the work
+ * -------------------------------------------------------------------------------------------- */
+
+static oq_status check_streams(oq_env *env, const oq_options *o)
+{
+    const bool to_stdout = strcmp(oq_options_text(o, "output", ""), "-") == 0;
+    if (to_stdout && oq_options_flag(o, "json"))
+        return oq_fail(env, OQ_E_ARG, "output '-' and json both write to standard output");
+    if (oq_options_flag(o, "show") && (to_stdout || oq_options_flag(o, "json")))
+        return oq_fail(env, OQ_E_ARG, "show and %s both write to standard output",
+                       to_stdout ? "output '-'" : "json");
+    if (oq_options_given(o, "trace-keys") && !oq_options_given(o, "trace"))
+        return oq_fail(env, OQ_E_ARG, "trace-keys selects what trace writes: give --trace FILE.safetensors");
+    return OQ_OK;
+}
+
+/* A name that ends in another picture type would lie about its content. */
+static oq_status check_extension(oq_env *env, const char *path)
+{
+    static const char *const others[] = {".jpg",  ".jpeg", ".webp", ".gif", ".bmp", ".tif",
+                                         ".tiff", ".avif", ".jxl",  ".mp4", ".y4m", NULL};
+    const char *dot = strrchr(oq_path_leaf(path), '.');
+    for (size_t i = 0; dot && others[i]; i++)
+        if (oq_name_equal(dot, others[i]))
+            return oq_fail(env, OQ_E_ARG, "output '%s': this build writes PNG alone, not '%s'", path, dot);
+    return OQ_OK;
+}
+
+/* name.png, or name_1.png, name_2.png, ... */
+static char *image_path(run *r, const char *base, int index)
+{
+    const char *leaf = oq_path_leaf(base), *dot = strrchr(leaf, '.');
+    if (r->n_images == 1) return oq_arena_strdup(&r->arena, base);
+    const int stem = dot && dot != leaf ? (int)(dot - base) : (int)strlen(base);
+    return oq_arena_printf(&r->arena, "%.*s_%d%s", stem, base, index + 1, base + stem);
+}
+
+static oq_status name_outputs(run *r)
+{
+    const char *given = oq_options_text(r->options, "output", NULL);
+    const char *base = given;
+    if (!given || oq_file_is_dir(given))
+        base = oq_arena_printf(&r->arena, "%s%somniq-%" PRIu64 ".png", given ? given : "", given ? "/" : "",
+                               r->request.seed);
+    if (!base) return oq_fail(r->env, OQ_E_NOMEM, "output: no memory");
+    OQ_TRY(check_extension(r->env, base));
+    if (strcmp(base, "-") == 0 && r->n_images > 1)
+        return oq_fail(r->env, OQ_E_ARG, "output '-' takes one picture, this request makes %d", r->n_images);
+    OQ_TRY(oq_arena_new(&r->arena, (size_t)r->n_images, sizeof *r->paths, "output names", &r->paths));
+    for (int i = 0; i < r->n_images; i++) {
+        r->paths[i] = image_path(r, base, i);
+        if (!r->paths[i]) return oq_fail(r->env, OQ_E_NOMEM, "output: no memory");
+        OQ_TRY(oq_output_probe(r->env, r->paths[i]));
+    }
+    return OQ_OK;
+}
+
+/* -v: where each default came from. */
+static void explain_defaults(const run *r)
+{
+    static const char *const names[] = {"width", "height", "steps", "guidance-scale"};
+    const oq_request *q = &r->request;
+    const double values[] = {(double)q->width, (double)q->height, q->steps, q->guidance};
+    for (size_t i = 0; i < OQ_COUNT(names); i++) {
+        const bool flag = oq_options_given(r->options, names[i]);
+        const bool folder = r->model->defaults && oq_options_given(r->model->defaults, names[i]);
+        oq_log(r->env, OQ_LOG_INFO, "%s %.7g, from %s", names[i], values[i],
+               flag     ? "the flag"
+               : folder ? "the model's omniq.json"
+                        : "the family's defaults");
+    }
+}
+
+static oq_status check_needs(oq_env *env, const oq_options *o)
+{
+    if (!oq_options_given(o, "model")) return oq_fail(env, OQ_E_ARG, "generate needs a model: --model DIR");
+    if (!oq_options_given(o, "prompt") && !oq_options_given(o, "prompt-file"))
+        return oq_fail(env, OQ_E_ARG, "generate needs a prompt: --prompt TEXT");
+    return OQ_OK;
+}
+
+static oq_status prepare(run *r)
+{
+    const char *from = oq_options_text(r->options, "from", NULL);
+    const char *trace = oq_options_text(r->options, "trace", NULL);
+    OQ_TRY(oq_command_no_arguments(r->env, r->options, "a prompt is given with --prompt"));
+    OQ_TRY(check_streams(r->env, r->options));
+    if (from) OQ_TRY(oq_metadata_restore(r->env, from, r->options, &r->remembered));
+    OQ_TRY(check_needs(r->env, r->options));
+    OQ_TRY(oq_seed_choose(r->env, r->options));
+    OQ_TRY(oq_model_prepare(r->env, r->options, &r->model));
+    OQ_TRY(oq_request_make(r->env, r->model, r->options, &r->arena, &r->request));
+    explain_defaults(r);
+    r->n_images = r->request.n_prompts * r->request.images_per_prompt;
+    OQ_TRY(name_outputs(r));
+    if (trace) {
+        OQ_TRY(oq_output_probe(r->env, trace));
+        OQ_TRY(oq_trace_new(r->env, oq_options_text(r->options, "trace-keys", NULL), &r->trace));
+    }
+    if (r->remembered) oq_metadata_check(r->env, r->remembered, r->model);
+    if (oq_options_flag(r->options, "no-metadata")) return OQ_OK;
+    return oq_metadata_new(r->env, r->model, r->options, &r->request, &r->metadata);
+}
+
+/* ---- the work and its files
+ * ------------------------------------------------------------------------------------- */
+
+static oq_status save_image(run *r, int i)
+{
+    char *parameters = NULL, *omniq = NULL;
+    const oq_media *m = r->media;
+    if (r->metadata) OQ_TRY(oq_metadata_texts(r->metadata, i, m->seeds[i], &parameters, &omniq));
+    const oq_image_text texts[] = {{"parameters", parameters}, {"omniq", omniq}};
+    const oq_status st = oq_png_write(r->env, r->paths[i], m->width, m->height, oq_media_pixels(m, i), texts,
+                                      r->metadata ? OQ_COUNT(texts) : 0);
+    oq_free(r->env, parameters);
+    oq_free(r->env, omniq);
+    return st;
+}
+
+static oq_status save(run *r)
+{
+    const double start = oq_now_s();
+    for (int i = 0; i < r->n_images; i++) {
+        OQ_TRY(save_image(r, i));
+        oq_report_progress(r->env, "save", i + 1, r->n_images, oq_now_s() - start);
+    }
+    if (r->trace) OQ_TRY(oq_trace_write(r->trace, oq_options_text(r->options, "trace", NULL)));
+    r->save_s = oq_now_s() - start;
+    return OQ_OK;
+}
+
+static oq_status work(run *r)
+{
+    oq_run_hooks hooks = {0};
+    if (r->trace) hooks.trace = oq_trace_sink_put, hooks.trace_user = r->trace;
+    OQ_TRY(oq_model_load(r->env, r->model));
+    OQ_TRY(oq_generate_request(r->env, r->model, &r->request, &hooks, &r->media));
+    return save(r);
+}
+
+/* ---- the report
+ * ------------------------------------------------------------------------------------------------- */
+
+static oq_json *outputs_json(const run *r)
+{
+    oq_json *list = oq_json_new_array();
+    for (int i = 0; i < r->n_images; i++) {
+        oq_json *o = oq_json_new_object();
+        oq_json_set(o, "path", oq_json_new_string(r->paths[i]));
+        oq_json_set(o, "index", oq_json_new_int(i));
+        oq_json_set(o, "seed", oq_json_new_int((int64_t)r->media->seeds[i]));
+        oq_json_set(o, "width", oq_json_new_int(r->media->width));
+        oq_json_set(o, "height", oq_json_new_int(r->media->height));
+        oq_json_append(list, o);
+    }
+    return list;
+}
+
+static oq_json *timing_json(const run *r, double total_s)
+{
+    const oq_output *t = &r->media->timing;
+    oq_json *o = oq_json_new_object(), *steps = oq_json_new_array();
+    for (int i = 0; t->step_s && i < r->media->n_steps; i++)
+        oq_json_append(steps, oq_json_new_real(t->step_s[i]));
+    oq_json_set(o, "load_s", oq_json_new_real(r->model->load_s));
+    oq_json_set(o, "text_s", oq_json_new_real(t->text_s));
+    oq_json_set(o, "denoise_s", oq_json_new_real(t->denoise_s));
+    oq_json_set(o, "step_s", steps);
+    oq_json_set(o, "decode_s", oq_json_new_real(t->decode_s));
+    oq_json_set(o, "save_s", oq_json_new_real(r->save_s));
+    oq_json_set(o, "total_s", oq_json_new_real(total_s));
+    return o;
+}
+
+static oq_json *plan_json(const oq_plan *plan)
+{
+    int64_t quantized = 0, plain = 0;
+    oq_json *o = oq_json_new_object(), *by_scheme = oq_json_new_object();
+    for (size_t c = 0; c < plan->n_components; c++)
+        for (size_t i = 0; i < plan->components[c].n_layers; i++) {
+            const oq_plan_layer *layer = &plan->components[c].layers[i];
+            const oq_scheme *s = &layer->linear->spec.scheme;
+            char name[128];
+            if (s->act)
+                snprintf(name, sizeof name, "%s/%s %s", s->weight->name, s->act->label,
+                         oq_act_scale_name(s->act_scale));
+            else
+                snprintf(name, sizeof name, "%s", s->weight->name);
+            *(layer->choice.quantized ? &quantized : &plain) += 1;
+            oq_json_set(by_scheme, name, oq_json_new_int(oq_json_int(oq_json_get(by_scheme, name), 0) + 1));
+        }
+    oq_json_set(o, "quantized_layers", oq_json_new_int(quantized));
+    oq_json_set(o, "plain_layers", oq_json_new_int(plain));
+    oq_json_set(o, "by_scheme", by_scheme);
+    return o;
+}
+
+static oq_json *report_json(const run *r, double total_s)
+{
+    oq_json *o = oq_json_new_object(), *memory = oq_json_new_object();
+    oq_json_set(memory, "weights_bytes", oq_json_new_int((int64_t)r->model->plan->weights_bytes));
+    oq_json_set(memory, "scratch_bytes", oq_json_new_int((int64_t)r->media->scratch_bytes));
+    oq_json_set(memory, "peak_rss_bytes", oq_json_new_int((int64_t)oq_peak_rss_bytes()));
+    oq_json_set(o, "outputs", outputs_json(r));
+    oq_json_set(o, "timing", timing_json(r, total_s));
+    oq_json_set(o, "memory", memory);
+    oq_json_set(o, "plan", plan_json(r->model->plan));
+    return o;
+}
+
+static void report_text(const run *r, double total_s, oq_strbuf *out)
+{
+    const oq_output *t = &r->media->timing;
+    for (int i = 0; i < r->n_images; i++)
+        oq_strbuf_printf(out, "%s: %" PRId64 "x%" PRId64 ", seed %" PRIu64 "\n", r->paths[i], r->media->width,
+                         r->media->height, r->media->seeds[i]);
+    oq_strbuf_printf(
+        out, "load %.2f s, text %.2f s, %d steps %.2f s, decode %.2f s, save %.2f s; total %.2f s\n",
+        r->model->load_s, t->text_s, r->media->n_steps, t->denoise_s, t->decode_s, r->save_s, total_s);
+    oq_strbuf_puts(out, "memory: weights ");
+    oq_strbuf_put_bytes(out, r->model->plan->weights_bytes);
+    oq_strbuf_puts(out, ", scratch ");
+    oq_strbuf_put_bytes(out, r->media->scratch_bytes);
+    oq_strbuf_puts(out, ", peak of the process ");
+    oq_strbuf_put_bytes(out, oq_peak_rss_bytes());
+    oq_strbuf_putc(out, '\n');
+}
+
+static oq_status show(const run *r, oq_strbuf *out)
+{
+    const char *columns = getenv("COLUMNS");
+    const int width = columns && atoi(columns) > 0 ? atoi(columns) : 80;
+    for (int i = 0; i < r->n_images; i++) {
+        char *picture = NULL;
+        OQ_TRY(oq_image_show(r->env, oq_terminal_detect(), r->media->width, r->media->height,
+                             oq_media_pixels(r->media, i), width < 80 ? width : 80, &picture));
+        oq_strbuf_puts(out, picture);
+        oq_strbuf_putc(out, '\n');
+        oq_free(r->env, picture);
+    }
+    return OQ_OK;
+}
+
+static oq_status report(const run *r, oq_report **out)
+{
+    const double total_s = oq_now_s() - r->start_s;
+    oq_strbuf text;
+    oq_strbuf_init(&text, r->env);
+    if (oq_options_flag(r->options, "show")) {
+        const oq_status st = show(r, &text);
+        if (st != OQ_OK) {
+            oq_strbuf_deinit(&text);
+            return st;
+        }
+    }
+    report_text(r, total_s, &text);
+    return oq_report_finish(r->env, report_json(r, total_s), &text, true, out);
+}
+
+static oq_status generate(oq_env *env, oq_options *options, oq_report **out)
+{
+    run r = {.env = env, .options = options, .start_s = oq_now_s()};
+    oq_arena_init(&r.arena, env);
+    oq_status st = prepare(&r);
+    if (st == OQ_OK) st = work(&r);
+    if (st == OQ_OK) st = report(&r, out);
+    oq_media_free(r.media);
+    oq_trace_free(r.trace);
+    oq_metadata_free(r.metadata);
+    oq_json_free(r.remembered);
+    oq_arena_deinit(&r.arena);
+    oq_model_close(r.model);
+    return st;
+}
+
+const oq_command oq_command_generate = {
+    .info = {"generate", "-m MODEL -p TEXT [flags]", "make a picture from a model and a prompt"},
+    .run = generate,
+};

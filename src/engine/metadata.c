@@ -1,0 +1,192 @@
+/* metadata.c -- what a picture remembers about its run, in the words of other tools ("parameters") and in
+ * ours
+ * ("omniq": every option, the effective request, hashes of the model files' headers), and the way back. */
+#include "engine/command.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct oq_metadata {
+    oq_env *env;
+    const oq_model *model;
+    const oq_request *request;
+    oq_json *options; /* as given, without what belongs to one machine or one output */
+    oq_json *hashes;  /* {"transformer/x.safetensors": "0123456789abcdef"} */
+};
+
+/* Options that say where results go or how this machine works: not part of what a picture is. */
+static const char *const forgotten[] = {"output",     "show",    "from",        "no-metadata", "trace",
+                                        "trace-keys", "json",    "threads",     "device",      "cpu",
+                                        "quiet",      "verbose", "prompt-file", NULL};
+
+static bool is_forgotten(const char *name)
+{
+    for (size_t i = 0; forgotten[i]; i++)
+        if (strcmp(forgotten[i], name) == 0) return true;
+    return false;
+}
+
+/* "@FILE" becomes the file's text, so that the picture does not depend on it. */
+static oq_status inline_file(oq_env *env, const oq_json *value, oq_json **out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    const char *spec = oq_json_string(value);
+    if (!spec || spec[0] != '@') {
+        *out = oq_json_ref(value);
+        return OQ_OK;
+    }
+    OQ_TRY(oq_file_read(env, spec + 1, (size_t)1 << 20, &text, &n));
+    *out = oq_json_new_string(text);
+    oq_free(env, text);
+    return OQ_OK;
+}
+
+static oq_status collect_options(oq_env *env, const oq_options *options, oq_json *out)
+{
+    oq_json *all = oq_options_to_json(options);
+    oq_status st = OQ_OK;
+    for (size_t i = 0; st == OQ_OK && i < oq_json_size(all); i++) {
+        const char *key = NULL;
+        const oq_json *value = oq_json_member(all, i, &key);
+        oq_json *kept = NULL;
+        if (is_forgotten(key)) continue;
+        st = inline_file(env, value, &kept);
+        if (st == OQ_OK) oq_json_set(out, key, kept);
+    }
+    oq_json_free(all);
+    return st;
+}
+
+oq_status oq_metadata_new(oq_env *env, const oq_model *model, const oq_options *options,
+                          const oq_request *request, oq_metadata **out)
+{
+    oq_metadata *m = NULL;
+    *out = NULL;
+    OQ_TRY(oq_new(env, 1, sizeof *m, "metadata", &m));
+    *m = (oq_metadata){.env = env, .model = model, .request = request, .options = oq_json_new_object()};
+    const oq_status st = collect_options(env, options, m->options);
+    if (st != OQ_OK) {
+        oq_metadata_free(m);
+        return st;
+    }
+    *out = m;
+    return OQ_OK;
+}
+
+void oq_metadata_free(oq_metadata *m)
+{
+    if (!m) return;
+    oq_json_free(m->options);
+    oq_free(m->env, m);
+}
+
+/* ---- writing
+ * ---------------------------------------------------------------------------------------------------- */
+
+static const char *image_prompt(const oq_request *r, int index)
+{
+    return r->prompts[r->images_per_prompt > 0 ? index / r->images_per_prompt % r->n_prompts : 0];
+}
+
+static void put_quantization(const oq_metadata *m, oq_strbuf *out)
+{
+    const oq_plan *plan = m->model->plan;
+    for (size_t i = 0; i < plan->n_components; i++) {
+        const oq_resolved_component *r = plan->components[i].resolved;
+        for (size_t j = 0; j < r->n_routes; j++) {
+            if (!r->routes[j].args) continue;
+            oq_strbuf_printf(out, ", Quantization %s: %s",
+                             r->routes[j].prefix[0] ? r->routes[j].prefix : r->name,
+                             r->routes[j].args->method->name);
+        }
+    }
+}
+
+static char *make_parameters(const oq_metadata *m, int index, uint64_t seed)
+{
+    const oq_request *r = m->request;
+    oq_strbuf out;
+    oq_strbuf_init(&out, m->env);
+    oq_strbuf_printf(&out, "%s\n", image_prompt(r, index));
+    if (r->negative && *r->negative) oq_strbuf_printf(&out, "Negative prompt: %s\n", r->negative);
+    oq_strbuf_printf(&out,
+                     "Steps: %d, Sampler: FlowMatchEuler, CFG scale: %.7g, Seed: %" PRIu64 ", Size: %" PRId64
+                     "x%" PRId64 ", Model: %s",
+                     r->steps, r->guidance, seed, r->width, r->height, oq_path_leaf(m->model->folder->path));
+    put_quantization(m, &out);
+    oq_strbuf_printf(&out, ", Version: omniq %s", oq_version());
+    char *text = oq_strbuf_take(&out);
+    oq_strbuf_deinit(&out);
+    return text;
+}
+
+/* The effective request over the options: the run repeats even where the folder's defaults change. */
+static oq_json *effective_options(const oq_metadata *m, int index, uint64_t seed)
+{
+    const oq_request *r = m->request;
+    oq_json *o = oq_json_copy(m->options), *prompts = oq_json_new_array();
+    /* With a generator of its own a picture repeats alone; a shared one needs the whole batch. */
+    const bool alone = !r->shared_noise;
+    for (int i = 0; i < r->n_prompts; i++)
+        if (!alone || r->prompts[i] == image_prompt(r, index)) {
+            oq_json_append(prompts, oq_json_new_string(r->prompts[i]));
+            if (alone) break;
+        }
+    oq_json_set(o, "prompt", prompts);
+    oq_json_set(o, "seed", oq_json_new_int((int64_t)(alone ? seed : r->seed)));
+    oq_json_set(o, "batch-count", oq_json_new_int(alone ? 1 : r->images_per_prompt));
+    oq_json_set(o, "width", oq_json_new_int(r->width));
+    oq_json_set(o, "height", oq_json_new_int(r->height));
+    if (!r->sigmas) oq_json_set(o, "steps", oq_json_new_int(r->steps));
+    oq_json_set(o, "guidance-scale", oq_json_new_real(r->guidance));
+    if (r->negative) oq_json_set(o, "negative-prompt", oq_json_new_string(r->negative));
+    return o;
+}
+
+oq_status oq_metadata_texts(const oq_metadata *m, int index, uint64_t seed, char **parameters, char **omniq)
+{
+    oq_json *json = oq_json_new_object();
+    *parameters = *omniq = NULL;
+    oq_json_set(json, "version", oq_json_new_string(oq_version()));
+    oq_json_set(json, "command", oq_json_new_string("generate"));
+    oq_json_set(json, "options", effective_options(m, index, seed));
+    oq_json_set(json, "index", oq_json_new_int(index));
+    oq_json_set(json, "files", oq_json_ref(m->model->hashes));
+    *parameters = make_parameters(m, index, seed);
+    oq_status st = *parameters ? oq_json_dump(m->env, json, OQ_JSON_COMPACT, omniq)
+                               : oq_fail(m->env, OQ_E_NOMEM, "metadata: no memory");
+    oq_json_free(json);
+    if (st == OQ_OK) return OQ_OK;
+    oq_free(m->env, *parameters);
+    *parameters = NULL;
+    return st;
+}
+
+/* ---- the way back
+ * ----------------------------------------------------------------------------------------------- */
+
+oq_status oq_metadata_restore(oq_env *env, const char *path, oq_options *options, oq_json **remembered)
+{
+    char *text = NULL;
+    *remembered = NULL;
+    oq_status st = oq_png_read_text(env, path, "omniq", &text);
+    if (st == OQ_OK) st = oq_json_parse(env, text, strlen(text), path, remembered);
+    if (st == OQ_OK && !oq_json_get(*remembered, "options"))
+        st = oq_fail(env, OQ_E_FORMAT, "%s: its 'omniq' text has no options", path);
+    if (st == OQ_OK) st = oq_options_set_defaults(options, oq_json_get(*remembered, "options"), path);
+    oq_free(env, text);
+    if (st == OQ_OK) return OQ_OK;
+    oq_json_free(*remembered);
+    *remembered = NULL;
+    return st;
+}
+
+void oq_metadata_check(oq_env *env, const oq_json *remembered, const oq_model *model)
+{
+    const oq_json *before = oq_json_get(remembered, "files");
+    if (before && !oq_json_equal(before, model->hashes))
+        oq_log(env, OQ_LOG_WARN,
+               "the model's files are not those that made the picture: the result may differ");
+}
