@@ -1,0 +1,79 @@
+/* kcheck.c -- checks and measures every kernel of this machine: kcheck [--cpu LEVEL] [--seed N] [--filter
+ * TEXT]
+ * [--threads N] [--bench] [--bench-ms N]. JSON lines, one for each kernel; at the end "N passed, N failed".
+ * Exit code 77: this machine lacks the level (ctest: skipped). */
+#include "kernels/kcheck.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct family {
+    const char *name;
+    void (*check)(kcheck *kc);
+} families[] = {
+    {"linear", kcheck_linear},
+};
+
+static int usage(const char *word)
+{
+    fprintf(stderr, "kcheck: unknown or incomplete argument '%s'\n", word);
+    return 2;
+}
+
+static void print_machine(const kcheck *kc)
+{
+    oq_device_info info;
+    oq_backend_cpu.info(kc->device, &info);
+    printf("{\"machine\":\"%s\",\"detail\":\"%s\",\"seed\":%llu}\n", info.name, info.detail,
+           (unsigned long long)kc->seed);
+}
+
+static int check_all(kcheck *kc, const char *level)
+{
+    const oq_status status = oq_backend_cpu.open(kc->env, 0, level, &kc->device);
+    if (status != OQ_OK) {
+        fprintf(stderr, "kcheck: %s\n", oq_env_error(kc->env));
+        return status == OQ_E_UNSUPPORTED ? 77 : 2;
+    }
+    kc->single = *kc->device;
+    kc->single.pool = NULL;
+    print_machine(kc);
+    for (size_t i = 0; i < OQ_COUNT(families); i++) families[i].check(kc);
+    oq_backend_cpu.close(kc->env, kc->device);
+    if (kc->bench) return 0;
+    printf("%lld passed, %lld failed\n", (long long)kc->passed, (long long)kc->failed);
+    return kc->failed || !kc->passed ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    kcheck kc = {.seed = 1, .bench_s = 0.2};
+    const char *level = "auto";
+    oq_env_params params = OQ_ENV_PARAMS_INIT;
+    for (int i = 1; i < argc; i++) {
+        const char *const value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!strcmp(argv[i], "--bench")) {
+            kc.bench = true;
+            continue;
+        }
+        if (!value) return usage(argv[i]);
+        if (!strcmp(argv[i], "--cpu"))
+            level = value;
+        else if (!strcmp(argv[i], "--seed"))
+            kc.seed = strtoull(value, NULL, 0);
+        else if (!strcmp(argv[i], "--filter"))
+            kc.filter = value;
+        else if (!strcmp(argv[i], "--threads"))
+            params.n_threads = atoi(value);
+        else if (!strcmp(argv[i], "--bench-ms"))
+            kc.bench_s = atof(value) * 1e-3;
+        else
+            return usage(argv[i]);
+        i++;
+    }
+    if (oq_env_new(&params, &kc.env) != OQ_OK) return 2;
+    const int code = check_all(&kc, level);
+    oq_env_free(kc.env);
+    return code;
+}

@@ -1,0 +1,104 @@
+/* kcheck.h -- the workshop of kcheck: every kernel of every list against plain C in double, on inputs shaped to reach
+ * its branches, with guard bytes around every buffer; and its speed. A kernel family has one file kcheck_<op>.c with
+ * one function that walks the list the planner walks, and one line in kcheck.c. */
+#ifndef KCHECK_H
+#define KCHECK_H
+
+#include "cpu/cpu.h"
+
+typedef struct kcheck {
+    oq_env     *env;
+    oq_device  *device; /* all threads, features masked by --cpu */
+    oq_device   single; /* the same without a pool: results must not differ by one bit */
+    uint64_t    seed;
+    const char *filter; /* substring of a kernel's name; NULL: all */
+    bool        bench;
+    double      bench_s; /* least time spent per measurement */
+    int64_t     passed, failed;
+} kcheck;
+
+/* ---- inputs: the same for one seed and name on every machine ----------------------------------------------- */
+
+typedef struct kc_rng {
+    uint64_t state;
+} kc_rng;
+
+kc_rng   kc_rng_new(const kcheck *kc, const char *name, int64_t index);
+uint32_t kc_u32(kc_rng *rng);
+int64_t  kc_below(kc_rng *rng, int64_t n);          /* [0, n) */
+float    kc_uniform(kc_rng *rng, float lo, float hi);
+float    kc_normal(kc_rng *rng);
+
+typedef enum kc_class {
+    KC_UNIFORM,   /* [-1, 1) */
+    KC_NORMAL,
+    KC_OUTLIERS,  /* normal with one column in 40 a hundred times larger */
+    KC_ZERO_ROWS, /* normal, every third row zero */
+    KC_DENORMALS, /* around the smallest normal f32, and zeros of both signs */
+    KC_POSITIVE,  /* (0, 1]: no cancellation */
+    KC_NAN_ROW,   /* normal, a NaN or an infinity in row rows / 2 */
+    KC_N_CLASSES
+} kc_class;
+const char *kc_class_name(kc_class c);
+void        kc_fill(kc_rng *rng, kc_class c, float *x, int64_t rows, int64_t cols);
+void        kc_fill_bytes(kc_rng *rng, void *dst, size_t bytes);
+
+/* ---- buffers with guards ------------------------------------------------------------------------------------- */
+
+void *kc_new(kcheck *kc, size_t bytes); /* plain memory, ends the program when there is none; give back with oq_free */
+
+/* `data` has exactly `bytes` bytes at an address that is `offset` above a multiple of 64, filled with 0xff (NaN in
+ * every float type); guards on both sides. */
+typedef struct kc_buf {
+    void  *data;
+    size_t bytes;
+    char  *block;
+    size_t block_bytes;
+} kc_buf;
+
+kc_buf kc_buf_new(kcheck *kc, size_t bytes, size_t offset);
+bool   kc_buf_intact(const kc_buf *b);                      /* both guards as they were */
+void   kc_buf_free(kcheck *kc, kc_buf *b);
+
+/* A view with its own guarded buffer; elements between cols and ld are guards too. */
+typedef struct kc_matrix {
+    oq_tensor t;
+    kc_buf    buf;
+} kc_matrix;
+
+kc_matrix kc_matrix_new(kcheck *kc, const oq_dtype *dtype, int64_t rows, int64_t cols, int64_t ld);
+void      kc_matrix_set(kc_matrix *m, const float *src); /* [rows, cols], contiguous; rounds to the view's type */
+void      kc_matrix_get(const kc_matrix *m, float *dst);
+bool      kc_matrix_intact(const kc_matrix *m);
+bool      kc_matrix_same(const kc_matrix *a, const kc_matrix *b); /* every element bit for bit */
+void      kc_matrix_free(kcheck *kc, kc_matrix *m);
+
+/* ---- verdicts ------------------------------------------------------------------------------------------------- */
+
+#define KC_EPS 0x1p-24 /* half the distance from 1 to the next f32 */
+
+/* Room for rounding `value` to the type when it is stored: half a step of bf16, f32. */
+double kc_store_error(const oq_dtype *dtype, double value);
+/* A bound of a sum of k products in f32 whose absolute values sum up to `abs_sum`. */
+double kc_sum_error(int64_t k, double abs_sum);
+
+typedef struct kc_row { /* one kernel's line of output */
+    const char *kernel;
+    int64_t     cases, failed;
+    double      worst; /* largest error / bound seen */
+} kc_row;
+
+bool kc_wants(const kcheck *kc, const char *kernel);
+/* |got - want| <= bound, or both NaN; keeps the worst ratio. The first failures are printed with `where`. */
+bool kc_near(kc_row *row, double got, double want, double bound);
+void kc_case(kcheck *kc, kc_row *row, bool ok, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void kc_row_print(const kc_row *row);
+
+/* Calls fn(user) until bench_s have passed, prints one JSON line: median ms, and GFLOP/s for `flop` operations. */
+void kc_bench(kcheck *kc, const char *kernel, const char *what, double flop, void (*fn)(void *user), void *user);
+
+/* ---- the families ---------------------------------------------------------------------------------------------- */
+
+void kcheck_linear(kcheck *kc);
+
+#endif

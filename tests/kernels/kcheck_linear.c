@@ -1,0 +1,334 @@
+/* kcheck_linear.c -- every linear kernel, for every scheme that it accepts, against a sum in double of the
+ * very operands that the scheme defines. */
+#include "kernels/kcheck.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/size.h"
+
+typedef struct shape {
+    int64_t m, n, k;
+} shape;
+
+static const shape shapes[] = {
+    {1, 1, 1},      {1, 16, 15},    {2, 17, 16},   {3, 31, 17},    {4, 33, 31},    {5, 47, 33},
+    {6, 48, 64},    {7, 49, 127},   {8, 63, 128},  {9, 64, 129},   {10, 65, 5},    {11, 127, 63},
+    {12, 129, 255}, {13, 32, 256},  {14, 96, 257}, {15, 95, 300},  {16, 131, 384}, {17, 3, 513},
+    {24, 15, 65},   {25, 200, 97},  {31, 66, 191}, {33, 34, 640},  {40, 97, 35},   {47, 128, 520},
+    {61, 40, 48},   {256, 70, 130}, {401, 35, 67}, {2, 300, 1100},
+};
+
+static const struct treatment {
+    const oq_dtype *act;
+    oq_act_scale how;
+} treatments[] = {
+    {NULL, OQ_ACT_NONE},
+    {&oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+    {&oq_dtype_f8_e4m3, OQ_ACT_STATIC_TENSOR},
+    {&oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_GROUP},
+    {&oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
+    {&oq_dtype_i8, OQ_ACT_STATIC_TENSOR},
+    {&oq_dtype_i8, OQ_ACT_DYNAMIC_GROUP},
+};
+
+/* One product: its operands, and what it should give. */
+typedef struct problem {
+    oq_linear_spec spec;
+    shape s;
+    kc_matrix x, y;
+    kc_buf planes[OQ_N_PLANES], packed, scratch, bias;
+    oq_planes view;
+    bool has_bias, exact;
+    double *want, *bound; /* [m, n] */
+} problem;
+
+/* Weights: encoded from numbers, or (all codes) random bytes under random scales. */
+static void make_weight(kcheck *kc, kc_rng *rng, problem *p, kc_class class, bool all_codes)
+{
+    const oq_format *const f = p->spec.scheme.weight;
+    const int64_t n = p->s.n, k = p->s.k;
+    oq_planes_mut planes = {{0}};
+    for (int i = 0; i < OQ_N_PLANES; i++) {
+        const size_t bytes = f->plane_bytes(f, (oq_plane)i, n, k);
+        p->planes[i] = kc_buf_new(kc, bytes, i == OQ_PLANE_DATA ? 1 : 0);
+        planes.plane[i] = bytes ? p->planes[i].data : NULL;
+    }
+    float *const w = kc_new(kc, (size_t)(n * k) * sizeof *w);
+    kc_fill(rng, class == KC_NAN_ROW ? KC_NORMAL : class, w, n, k);
+    f->encode(f, &planes, w, n, k);
+    oq_free(kc->env, w);
+    if (all_codes && f->element->bytes == 1) {
+        unsigned char *const code = planes.plane[OQ_PLANE_DATA];
+        kc_fill_bytes(rng, code, (size_t)(n * k));
+        for (int64_t i = 0; i < n * k && f->element == &oq_dtype_f8_e4m3; i++)
+            if ((code[i] & 0x7f) == 0x7f) code[i] ^= 1; /* no NaN */
+        float *const scale = planes.plane[OQ_PLANE_SCALE];
+        for (size_t i = 0; i < p->planes[OQ_PLANE_SCALE].bytes / sizeof *scale; i++)
+            scale[i] = kc_uniform(rng, 0.001f, 0.1f);
+    }
+    if (p->spec.scheme.act_scale == OQ_ACT_STATIC_TENSOR) {
+        kc_buf_free(kc, &p->planes[OQ_PLANE_INPUT_SCALE]);
+        p->planes[OQ_PLANE_INPUT_SCALE] = kc_buf_new(kc, sizeof(float), 0);
+        *(float *)p->planes[OQ_PLANE_INPUT_SCALE].data =
+            p->spec.scheme.act == &oq_dtype_i8 ? 2.0f / 127.0f : 2.0f / 448.0f;
+        planes.plane[OQ_PLANE_INPUT_SCALE] = p->planes[OQ_PLANE_INPUT_SCALE].data;
+    }
+    for (int i = 0; i < OQ_N_PLANES; i++) p->view.plane[i] = planes.plane[i];
+}
+
+static void make_input(kcheck *kc, kc_rng *rng, problem *p, kc_class class, int variant)
+{
+    const shape s = p->s;
+    const oq_dtype *const xt = variant & 1 ? &oq_dtype_bf16 : &oq_dtype_f32;
+    const oq_dtype *const yt = variant & 2 ? &oq_dtype_bf16 : &oq_dtype_f32;
+    const int64_t gap = variant & 4 ? 1 + kc_below(rng, 20) : 0;
+    p->has_bias = variant & 8;
+    p->x = kc_matrix_new(kc, xt, s.m, s.k, s.k + gap);
+    p->y = kc_matrix_new(kc, yt, s.m, s.n, s.n + gap);
+    float *const x = kc_new(kc, (size_t)(s.m * s.k) * sizeof *x);
+    kc_fill(rng, class, x, s.m, s.k);
+    kc_matrix_set(&p->x, x);
+    oq_free(kc->env, x);
+    p->bias = kc_buf_new(kc, (size_t)s.n * sizeof(float), 4);
+    for (int64_t i = 0; i < s.n; i++) ((float *)p->bias.data)[i] = kc_normal(rng);
+}
+
+/* x after its quantization, as exact as double holds it: code and scale of each element. */
+typedef struct operand {
+    float *value; /* codes (or plain values) [rows, k] */
+    float *scale; /* [rows, k] */
+} operand;
+
+static operand operand_new(kcheck *kc, int64_t rows, int64_t k)
+{
+    const size_t bytes = (size_t)(rows * k) * sizeof(float);
+    return (operand){kc_new(kc, bytes), kc_new(kc, bytes)};
+}
+
+static void operand_free(kcheck *kc, operand *o)
+{
+    oq_free(kc->env, o->value);
+    oq_free(kc->env, o->scale);
+}
+
+static void operand_of_x(kcheck *kc, const problem *p, operand *out)
+{
+    const oq_scheme *const scheme = &p->spec.scheme;
+    const int64_t m = p->s.m, k = p->s.k,
+                  group = scheme->act_scale == OQ_ACT_DYNAMIC_GROUP ? OQ_ACT_GROUP : k;
+    const float *const fixed = p->view.plane[OQ_PLANE_INPUT_SCALE];
+    float *const row = kc_new(kc, (size_t)k * sizeof *row), *const scales =
+                                                                kc_new(kc, (size_t)k * sizeof *scales);
+    char *const codes = kc_new(kc, (size_t)k);
+    kc_matrix_get(&p->x, out->value);
+    for (int64_t i = 0; i < m; i++) {
+        memcpy(row, out->value + i * k, (size_t)k * sizeof *row);
+        scales[0] = 1.0f;
+        if (scheme->act) {
+            oq_act_quantize_row(scheme, fixed ? *fixed : 0.0f, row, k, codes, scales);
+            scheme->act->to_f32(out->value + i * k, codes, (size_t)k);
+        }
+        for (int64_t j = 0; j < k; j++) out->scale[i * k + j] = scales[scheme->act ? j / group : 0];
+    }
+    oq_free(kc->env, row);
+    oq_free(kc->env, scales);
+    oq_free(kc->env, codes);
+}
+
+static void operand_of_w(const problem *p, operand *out)
+{
+    const oq_format *const f = p->spec.scheme.weight;
+    const int64_t n = p->s.n, k = p->s.k, bn = f->block_n ? f->block_n : n, bk = f->block_k ? f->block_k : k;
+    const float *const scale = p->view.plane[OQ_PLANE_SCALE];
+    f->element->to_f32(out->value, p->view.plane[OQ_PLANE_DATA], (size_t)(n * k));
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t j = 0; j < k; j++)
+            out->scale[r * k + j] = scale ? scale[r / bn * oq_ceil_div(k, bk) + j / bk] : 1.0f;
+}
+
+static void expect(kcheck *kc, problem *p)
+{
+    const int64_t m = p->s.m, n = p->s.n, k = p->s.k;
+    operand x = operand_new(kc, m, k), w = operand_new(kc, n, k);
+    operand_of_x(kc, p, &x);
+    operand_of_w(p, &w);
+    p->want = kc_new(kc, (size_t)(m * n) * sizeof(double));
+    p->bound = kc_new(kc, (size_t)(m * n) * sizeof(double));
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0.0, abs_sum = 0.0;
+            for (int64_t l = 0; l < k; l++) {
+                const double a = (double)x.value[i * k + l] * (double)x.scale[i * k + l];
+                const double b = (double)w.value[j * k + l] * (double)w.scale[j * k + l];
+                sum += a * b;
+                abs_sum += fabs(a * b);
+            }
+            const double bias = p->has_bias ? (double)((float *)p->bias.data)[j] : 0.0;
+            const double error = p->exact ? 4.0 * KC_EPS * fabs(sum) : kc_sum_error(k, abs_sum);
+            p->want[i * n + j] = sum + bias;
+            p->bound[i * n + j] =
+                error + 2.0 * KC_EPS * fabs(bias) + kc_store_error(p->y.t.dtype, fabs(sum + bias) + error);
+        }
+    operand_free(kc, &x);
+    operand_free(kc, &w);
+}
+
+static void problem_free(kcheck *kc, problem *p)
+{
+    for (int i = 0; i < OQ_N_PLANES; i++) kc_buf_free(kc, &p->planes[i]);
+    kc_matrix_free(kc, &p->x);
+    kc_matrix_free(kc, &p->y);
+    kc_buf_free(kc, &p->packed);
+    kc_buf_free(kc, &p->scratch);
+    kc_buf_free(kc, &p->bias);
+    oq_free(kc->env, p->want);
+    oq_free(kc->env, p->bound);
+}
+
+static oq_linear_args args_of(const problem *p, oq_tensor y)
+{
+    return (oq_linear_args){.spec = &p->spec,
+                            .packed = p->packed.data,
+                            .bias = p->has_bias ? p->bias.data : NULL,
+                            .scratch = p->scratch.data,
+                            .x = p->x.t,
+                            .y = y};
+}
+
+static const char *verdict(kcheck *kc, kc_row *row, const problem *p)
+{
+    float *const y = kc_new(kc, (size_t)(p->s.m * p->s.n) * sizeof *y);
+    kc_matrix_get(&p->y, y);
+    const char *why = NULL;
+    for (int64_t i = 0; i < p->s.m * p->s.n && !why; i++)
+        if (!kc_near(row, (double)y[i], p->want[i], p->bound[i])) why = "a value is off";
+    oq_free(kc->env, y);
+    if (why) return why;
+    if (!kc_matrix_intact(&p->y) || !kc_matrix_intact(&p->x)) return "bytes around x or y were written";
+    if (!kc_buf_intact(&p->packed) || !kc_buf_intact(&p->scratch))
+        return "bytes around packed or scratch were written";
+    return NULL;
+}
+
+static const char *run_twice(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, problem *p)
+{
+    const oq_linear_args args = args_of(p, p->y.t);
+    kernel->run(kc->device, &args);
+    const char *const why = verdict(kc, row, p);
+    if (why) return why;
+    kc_matrix again = kc_matrix_new(kc, p->y.t.dtype, p->s.m, p->s.n, p->s.n);
+    const oq_linear_args single = args_of(p, again.t);
+    memset(p->scratch.data, 0xff, p->scratch.bytes);
+    kernel->run(&kc->single, &single);
+    const bool same = kc_matrix_same(&p->y, &again);
+    kc_matrix_free(kc, &again);
+    return same ? NULL : "one thread gives other bits than all";
+}
+
+static void check_case(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, const oq_scheme *scheme,
+                       int index)
+{
+    const kc_class class = (kc_class)(index % KC_N_CLASSES);
+    const int variant = index * 7 % 16;
+    const bool all_codes = index % 3 == 1 && class != KC_DENORMALS;
+    problem p = {.s = shapes[(size_t)index % OQ_COUNT(shapes)]};
+    kc_rng rng = kc_rng_new(kc, scheme->weight->name, index);
+    p.spec = (oq_linear_spec){*scheme, p.s.n, p.s.k};
+    if (!kernel->accepts(&p.spec)) return;
+    p.exact = kernel->need && scheme->act == &oq_dtype_i8 && scheme->weight->element == &oq_dtype_i8;
+    make_weight(kc, &rng, &p, class, all_codes);
+    make_input(kc, &rng, &p, class, variant);
+    expect(kc, &p);
+    p.packed = kc_buf_new(kc, kernel->packed_bytes(&p.spec), 0);
+    p.scratch = kc_buf_new(kc, kernel->scratch_bytes(&p.spec, p.s.m), 0);
+    kernel->pack(p.packed.data, &p.view, &p.spec);
+    const char *const why = run_twice(kc, row, kernel, &p);
+    char text[96];
+    oq_scheme_describe(scheme, text, sizeof text);
+    kc_case(kc, row, !why, "%s: %s, m %lld n %lld k %lld, %s, x %s y %s%s%s%s", why ? why : "", text,
+            (long long)p.s.m, (long long)p.s.n, (long long)p.s.k, kc_class_name(class), p.x.t.dtype->label,
+            p.y.t.dtype->label, p.has_bias ? ", bias" : "", variant & 4 ? ", ld > cols" : "",
+            all_codes ? ", all codes" : "");
+    problem_free(kc, &p);
+}
+
+/* ---- speed
+ * ------------------------------------------------------------------------------------------------------ */
+
+static const shape bench_shapes[] = {
+    {1, 2048, 4096}, {8, 2048, 4096}, {256, 192, 192},  {288, 512, 192},
+    {288, 192, 512}, {320, 576, 576}, {288, 1024, 192}, {512, 2048, 4096},
+};
+
+typedef struct bench_job {
+    kcheck *kc;
+    const oq_linear_kernel *kernel;
+    oq_linear_args args;
+} bench_job;
+
+static void bench_once(void *user)
+{
+    const bench_job *const job = user;
+    job->kernel->run(job->kc->device, &job->args);
+}
+
+static void bench_case(kcheck *kc, const oq_linear_kernel *kernel, const oq_scheme *scheme, shape s)
+{
+    problem p = {.s = s, .spec = {*scheme, s.n, s.k}};
+    kc_rng rng = kc_rng_new(kc, "bench", 0);
+    if (!kernel->accepts(&p.spec)) return;
+    make_weight(kc, &rng, &p, KC_NORMAL, false);
+    make_input(kc, &rng, &p, KC_NORMAL, scheme->weight == &oq_format_f32 ? 8 : 11);
+    p.packed = kc_buf_new(kc, kernel->packed_bytes(&p.spec), 0);
+    p.scratch = kc_buf_new(kc, kernel->scratch_bytes(&p.spec, s.m), 0);
+    kernel->pack(p.packed.data, &p.view, &p.spec);
+    bench_job job = {kc, kernel, args_of(&p, p.y.t)};
+    char scheme_text[96], text[160];
+    oq_scheme_describe(scheme, scheme_text, sizeof scheme_text);
+    snprintf(text, sizeof text, "m %lld n %lld k %lld %s", (long long)s.m, (long long)s.n, (long long)s.k,
+             scheme_text);
+    kc_bench(kc, kernel->name, text, 2.0 * (double)s.m * (double)s.n * (double)s.k, bench_once, &job);
+    problem_free(kc, &p);
+}
+
+static void bench_kernel(kcheck *kc, const oq_linear_kernel *kernel)
+{
+    static const oq_scheme schemes[] = {
+        {&oq_format_f32, NULL, OQ_ACT_NONE},
+        {&oq_format_bf16, NULL, OQ_ACT_NONE},
+        {&oq_format_fp8_e4m3_channel, NULL, OQ_ACT_NONE},
+        {&oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+        {&oq_format_fp8_e4m3_block128, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_GROUP},
+        {&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
+    };
+    for (size_t i = 0; i < OQ_COUNT(schemes); i++)
+        for (size_t s = 0; s < OQ_COUNT(bench_shapes); s++) {
+            const shape at = bench_shapes[s];
+            if (!kernel->need && at.m * at.n * at.k > 100000000)
+                continue; /* the reference is slow by intent */
+            bench_case(kc, kernel, &schemes[i], at);
+        }
+}
+
+void kcheck_linear(kcheck *kc)
+{
+    enum { CASES = 84 };
+    for (size_t i = 0; oq_cpu_linear_list[i]; i++) {
+        const oq_linear_kernel *const kernel = oq_cpu_linear_list[i];
+        if (!kc_wants(kc, kernel->name) || (kernel->need & ~kc->device->features)) continue;
+        if (kc->bench) {
+            bench_kernel(kc, kernel);
+            continue;
+        }
+        kc_row row = {.kernel = kernel->name};
+        for (size_t f = 0; oq_format_list[f]; f++)
+            for (size_t t = 0; t < OQ_COUNT(treatments); t++) {
+                const oq_scheme scheme = {oq_format_list[f], treatments[t].act, treatments[t].how};
+                for (int c = 0; c < (kernel->need ? CASES : CASES / 3); c++)
+                    check_case(kc, &row, kernel, &scheme, c);
+            }
+        kc_row_print(&row);
+    }
+}

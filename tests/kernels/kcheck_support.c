@@ -1,0 +1,261 @@
+/* kcheck_support.c -- random inputs, guarded buffers, verdicts and measurements that all families share. */
+#include "kernels/kcheck.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+
+/* ---- inputs
+ * ------------------------------------------------------------------------------------------------ */
+
+kc_rng kc_rng_new(const kcheck *kc, const char *name, int64_t index)
+{
+    uint64_t h = 1469598103934665603u ^ kc->seed;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 1099511628211u;
+    return (kc_rng){h ^ (uint64_t)index * 0x9e3779b97f4a7c15u};
+}
+
+uint32_t kc_u32(kc_rng *rng) /* splitmix64, the upper half */
+{
+    uint64_t z = rng->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ z >> 31) >> 32);
+}
+
+int64_t kc_below(kc_rng *rng, int64_t n)
+{
+    return (int64_t)(((uint64_t)kc_u32(rng) * (uint64_t)n) >> 32);
+}
+
+float kc_uniform(kc_rng *rng, float lo, float hi)
+{
+    return lo + (hi - lo) * ((float)(kc_u32(rng) >> 8) * 0x1p-24f);
+}
+
+float kc_normal(kc_rng *rng) /* sum of twelve uniforms: near enough, and without libm */
+{
+    float sum = -6.0f;
+    for (int i = 0; i < 12; i++) sum += kc_uniform(rng, 0.0f, 1.0f);
+    return sum;
+}
+
+const char *kc_class_name(kc_class c)
+{
+    static const char *const names[KC_N_CLASSES] = {"uniform",   "normal",   "outliers", "zero rows",
+                                                    "denormals", "positive", "nan row"};
+    return names[c];
+}
+
+static float value_of(kc_rng *rng, kc_class c, int64_t row, int64_t col)
+{
+    switch (c) {
+    case KC_UNIFORM:
+        return kc_uniform(rng, -1.0f, 1.0f);
+    case KC_OUTLIERS:
+        return kc_normal(rng) * (col % 40 == 7 ? 100.0f : 1.0f);
+    case KC_ZERO_ROWS:
+        return row % 3 == 1 ? 0.0f : kc_normal(rng);
+    case KC_DENORMALS:
+        return kc_below(rng, 4) ? kc_normal(rng) * 0x1p-126f : copysignf(0.0f, kc_normal(rng));
+    case KC_POSITIVE:
+        return 1.0f - kc_uniform(rng, 0.0f, 1.0f);
+    default:
+        return kc_normal(rng);
+    }
+}
+
+void kc_fill(kc_rng *rng, kc_class c, float *x, int64_t rows, int64_t cols)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < cols; j++) x[r * cols + j] = value_of(rng, c, r, j);
+    if (c == KC_NAN_ROW)
+        x[rows / 2 * cols + kc_below(rng, cols)] = kc_below(rng, 2)   ? NAN
+                                                   : kc_below(rng, 2) ? INFINITY
+                                                                      : -INFINITY;
+}
+
+void kc_fill_bytes(kc_rng *rng, void *dst, size_t bytes)
+{
+    unsigned char *const at = dst;
+    for (size_t i = 0; i < bytes; i++) at[i] = (unsigned char)(kc_u32(rng) >> 11);
+}
+
+/* ---- buffers
+ * ------------------------------------------------------------------------------------------------- */
+
+enum { GUARD = 192, FILL = 0xff };
+
+static unsigned char guard_byte(size_t i)
+{
+    return (unsigned char)(0xa5u ^ (i * 37u));
+}
+
+void *kc_new(kcheck *kc, size_t bytes)
+{
+    void *const data = oq_alloc_raw(kc->env, bytes);
+    if (data) return data;
+    fprintf(stderr, "kcheck: no memory for %zu bytes\n", bytes);
+    exit(2);
+}
+
+kc_buf kc_buf_new(kcheck *kc, size_t bytes, size_t offset)
+{
+    kc_buf b = {.bytes = bytes, .block_bytes = bytes + offset + 2 * GUARD};
+    b.block = kc_new(kc, b.block_bytes);
+    b.data = b.block + GUARD + offset;
+    for (size_t i = 0; i < b.block_bytes; i++) b.block[i] = (char)guard_byte(i);
+    memset(b.data, FILL, bytes);
+    return b;
+}
+
+bool kc_buf_intact(const kc_buf *b)
+{
+    const size_t first = (size_t)((char *)b->data - b->block);
+    for (size_t i = 0; i < b->block_bytes; i++) {
+        if (i == first) i += b->bytes;
+        if (i < b->block_bytes && (unsigned char)b->block[i] != guard_byte(i)) return false;
+    }
+    return true;
+}
+
+void kc_buf_free(kcheck *kc, kc_buf *b)
+{
+    oq_free(kc->env, b->block);
+    *b = (kc_buf){0};
+}
+
+kc_matrix kc_matrix_new(kcheck *kc, const oq_dtype *dtype, int64_t rows, int64_t cols, int64_t ld)
+{
+    /* The last row ends with its last column: nothing may touch what would be its gap. */
+    const size_t elems = rows > 0 ? (size_t)((rows - 1) * ld + cols) : 0;
+    kc_matrix m = {.buf = kc_buf_new(kc, elems * dtype->bytes, dtype->bytes)};
+    m.t = (oq_tensor){m.buf.data, dtype, rows, cols, ld};
+    return m;
+}
+
+static char *element(const kc_matrix *m, int64_t row, int64_t col)
+{
+    return (char *)m->t.data + (size_t)(row * m->t.ld + col) * m->t.dtype->bytes;
+}
+
+void kc_matrix_set(kc_matrix *m, const float *src)
+{
+    for (int64_t r = 0; r < m->t.rows; r++)
+        m->t.dtype->from_f32(element(m, r, 0), src + r * m->t.cols, (size_t)m->t.cols);
+}
+
+void kc_matrix_get(const kc_matrix *m, float *dst)
+{
+    for (int64_t r = 0; r < m->t.rows; r++)
+        m->t.dtype->to_f32(dst + r * m->t.cols, element(m, r, 0), (size_t)m->t.cols);
+}
+
+bool kc_matrix_intact(const kc_matrix *m)
+{
+    const size_t gap = (size_t)(m->t.ld - m->t.cols) * m->t.dtype->bytes;
+    for (int64_t r = 0; r + 1 < m->t.rows; r++) {
+        const unsigned char *const at = (const unsigned char *)element(m, r, m->t.cols);
+        for (size_t i = 0; i < gap; i++)
+            if (at[i] != FILL) return false;
+    }
+    return kc_buf_intact(&m->buf);
+}
+
+bool kc_matrix_same(const kc_matrix *a, const kc_matrix *b)
+{
+    for (int64_t r = 0; r < a->t.rows; r++)
+        if (memcmp(element(a, r, 0), element(b, r, 0), (size_t)a->t.cols * a->t.dtype->bytes) != 0)
+            return false;
+    return true;
+}
+
+void kc_matrix_free(kcheck *kc, kc_matrix *m)
+{
+    kc_buf_free(kc, &m->buf);
+}
+
+/* ---- verdicts
+ * ---------------------------------------------------------------------------------------------------- */
+
+double kc_store_error(const oq_dtype *dtype, double value)
+{
+    return dtype == &oq_dtype_bf16 ? fabs(value) * 0x1p-8 + 0x1p-134 : fabs(value) * KC_EPS + 0x1p-149;
+}
+
+double kc_sum_error(int64_t k, double abs_sum)
+{
+    return (8.0 + 2.0 * sqrt((double)k)) * KC_EPS * abs_sum + (double)k * 0x1p-149;
+}
+
+bool kc_wants(const kcheck *kc, const char *kernel)
+{
+    return !kc->filter || strstr(kernel, kc->filter);
+}
+
+bool kc_near(kc_row *row, double got, double want, double bound)
+{
+    if (isnan(got) || isnan(want)) return isnan(got) && isnan(want);
+    if (isinf(want)) return got == want;
+    const double error = fabs(got - want);
+    const double ratio = bound > 0 ? error / bound : error > 0 ? INFINITY : 0.0;
+    if (ratio > row->worst) row->worst = ratio;
+    return error <= bound;
+}
+
+void kc_case(kcheck *kc, kc_row *row, bool ok, const char *fmt, ...)
+{
+    enum { SHOWN = 10 };
+    row->cases++;
+    kc->passed += ok;
+    kc->failed += !ok;
+    if (ok || ++row->failed > SHOWN) return;
+    va_list args;
+    va_start(args, fmt);
+    fprintf(stderr, "FAILED %s: ", row->kernel);
+    vfprintf(stderr, fmt, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+void kc_row_print(const kc_row *row)
+{
+    if (!row->cases) return;
+    printf("{\"kernel\":\"%s\",\"cases\":%lld,\"failed\":%lld,\"worst\":%.3f}\n", row->kernel,
+           (long long)row->cases, (long long)row->failed, isinf(row->worst) ? 999.0 : row->worst);
+    fflush(stdout);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void kc_bench(kcheck *kc, const char *kernel, const char *what, double flop, void (*fn)(void *user),
+              void *user)
+{
+    enum { MAX_RUNS = 2000, MIN_RUNS = 5 };
+    double *const times = oq_alloc_raw(kc->env, MAX_RUNS * sizeof *times);
+    if (!times) return;
+    int n = 0;
+    fn(user);
+    for (double spent = 0.0; n < MAX_RUNS && (spent < kc->bench_s || n < MIN_RUNS); n++) {
+        const double start = oq_now_s();
+        fn(user);
+        times[n] = oq_now_s() - start;
+        spent += times[n];
+    }
+    qsort(times, (size_t)n, sizeof *times, by_value);
+    const double median = times[n / 2];
+    printf("{\"bench\":\"%s\",\"case\":\"%s\",\"threads\":%d,\"runs\":%d,\"ms\":%.4f,\"best_ms\":%.4f,"
+           "\"gflops\":%.1f}\n",
+           kernel, what, oq_pool_threads(kc->device->pool), n, median * 1e3, times[0] * 1e3,
+           flop / median * 1e-9);
+    fflush(stdout);
+    oq_free(kc->env, times);
+}
