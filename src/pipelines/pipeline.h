@@ -1,4 +1,5 @@
-/* pipeline.h -- a family: the recipe that wires networks, tokenizer and sampler. One file each in this room. */
+/* pipeline.h -- a family: the recipe that wires networks, tokenizer and sampler. One file each in this room.
+ */
 #ifndef OQ_PIPELINES_PIPELINE_H
 #define OQ_PIPELINES_PIPELINE_H
 
@@ -6,60 +7,61 @@
 
 typedef struct oq_request { /* one generation with every default filled in */
     const char *const *prompts;
-    int                n_prompts;
-    const char        *negative;       /* NULL: the family's default */
-    int64_t            width, height;
-    int                steps;
-    double             guidance;
-    uint64_t           seed;
-    int                images_per_prompt;
-    bool               shared_noise;   /* one generator draws the whole batch */
-    int                max_sequence_length;
-    const float       *sigmas;         /* NULL: the schedule's own; else n_sigmas values, steps = n_sigmas */
-    int                n_sigmas;
-    double             cfg_normalization; /* 0: off */
-    double             cfg_truncation;    /* 1: never */
+    int n_prompts;
+    const char *negative; /* NULL: the family's default */
+    int64_t width, height;
+    int steps;
+    double guidance;
+    uint64_t seed;
+    int images_per_prompt;
+    bool shared_noise; /* one generator draws the whole batch */
+    int max_sequence_length;
+    const float *sigmas; /* NULL: the schedule's own; else n_sigmas values, steps = n_sigmas */
+    int n_sigmas;
+    double cfg_normalization; /* 0: off */
+    double cfg_truncation;    /* 1: never */
 } oq_request;
 
 typedef struct oq_output { /* what run fills: host memory that the caller sized */
-    uint8_t *pixels;  /* [n_images, height, width, 3] */
-    double  *step_s;  /* [steps]; NULL: not wanted */
-    double   text_s, denoise_s, decode_s;
+    uint8_t *pixels;       /* [n_images, height, width, 3] */
+    double *step_s;        /* [steps]; NULL: not wanted */
+    double text_s, denoise_s, decode_s;
 } oq_output;
 
 typedef struct oq_pipeline_component {
-    const char *name;         /* "transformer" */
-    bool        quantizable;
-    bool        encoder;
+    const char *name; /* "transformer" */
+    bool quantizable;
+    bool encoder;
 } oq_pipeline_component;
 
 typedef struct oq_pipeline_defaults {
-    int64_t width, height;    /* 0: the VAE's sample_size */
-    int     steps;
-    double  guidance;
-    int     max_sequence_length;
-    int     multiple_px;      /* width and height are multiples of it */
+    int64_t width, height; /* 0: the VAE's sample_size */
+    int steps;
+    double guidance;
+    int max_sequence_length;
+    int multiple_px; /* width and height are multiples of it */
 } oq_pipeline_defaults;
 
 typedef struct oq_pipeline_setup { /* facts that init reads */
-    const char    *folder;       /* the model's */
+    const char *folder;            /* the model's */
     const oq_json *model_index;
-    const oq_json *scheduler;    /* scheduler_config.json */
-    const oq_json *vae;          /* config.json of the VAE */
-    void *const   *modules;      /* self of each component, in the order of `components` */
+    const oq_json *scheduler; /* scheduler_config.json */
+    const oq_json *vae;       /* config.json of the VAE */
+    void *const *modules;     /* self of each component, in the order of `components` */
+    bool dummy;               /* weights without a file: a folder without tokenizer files will do */
 } oq_pipeline_setup;
 
 typedef struct oq_pipeline_type {
-    const char                  *name;        /* "z-image" */
-    const char                  *class_name;  /* "ZImagePipeline" */
-    const char                  *task;        /* "text-to-image" */
-    const char                  *help;
+    const char *name;       /* "z-image" */
+    const char *class_name; /* "ZImagePipeline" */
+    const char *task;       /* "text-to-image" */
+    const char *help;
     const oq_pipeline_component *components;
-    size_t                       n_components;
-    oq_pipeline_defaults         defaults;
-    size_t                       self_bytes;
+    size_t n_components;
+    oq_pipeline_defaults defaults;
+    size_t self_bytes;
     oq_status (*init)(oq_env *env, const oq_pipeline_setup *setup, void *self); /* scheduler, tokenizer */
-    void      (*deinit)(oq_env *env, void *self);
+    void (*deinit)(oq_env *env, void *self);
     /* Refuses a request that cannot run (sizes, lengths, NaN) with OQ_E_ARG and the numbers. */
     oq_status (*check)(oq_env *env, const void *self, const oq_request *request);
     /* Measure mode (ex->measure): the same walk without arithmetic; out may be NULL. */
@@ -67,8 +69,8 @@ typedef struct oq_pipeline_type {
 } oq_pipeline_type;
 
 extern const oq_pipeline_type *const oq_pipeline_list[]; /* pipeline_list.c */
-extern const oq_module_type *const   oq_module_list[];   /* module_list.c */
+extern const oq_module_type *const oq_module_list[];     /* module_list.c */
 const oq_pipeline_type *oq_pipeline_find(const char *class_name);
-const oq_module_type   *oq_module_find(const char *class_name);
+const oq_module_type *oq_module_find(const char *class_name);
 
 #endif

@@ -1,0 +1,361 @@
+/* dit_zimage_forward.c -- Z-Image transformer: the forward pass. S tokens, D model width, d head width.
+ * Image tokens come first in the joint sequence, then the caption; both are padded to a multiple of 32 with
+ * learned pad tokens that everybody attends to. Every operation rounds to the compute type where diffusers
+ * rounds. */
+#include "modules/dit_zimage/dit_zimage.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { SEQ_MULTIPLE = 32, T_FREQUENCIES = 256 };
+static const float QK_EPS = 1e-5f, FINAL_EPS = 1e-6f; /* fixed in the published class */
+
+static int64_t padded(int64_t n)
+{
+    return (n + SEQ_MULTIPLE - 1) / SEQ_MULTIPLE * SEQ_MULTIPLE;
+}
+
+/* ---- blocks
+ * --------------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct block_args {
+    oq_tensor x;        /* [S, D], in place */
+    oq_tensor cos, sin; /* [S, d/2] */
+    oq_tensor t;        /* [1, t_dim]; unused without modulation */
+    oq_tensor ones;     /* [1, D] */
+    const char *trace;  /* prefix of this block's inner keys; NULL: none */
+} block_args;
+
+/* The four rows of a block's modulation; rows 0 (absent) where the block has none. */
+typedef struct modulation {
+    oq_tensor scale_attn, gate_attn, scale_ffn, gate_ffn;
+} modulation;
+
+static oq_status modulation_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
+                                    const block_args *a, modulation *m)
+{
+    const int64_t D = s->dim;
+    oq_tensor row;
+    *m = (modulation){0};
+    if (!b->has_modulation) return OQ_OK;
+    OQ_TRY(oq_tmp(ex, 1, 4 * D, &row));
+    OQ_TRY(oq_linear_forward(ex, &b->modulation, row, a->t));
+    if (a->trace) OQ_TRY(oq_trace_put(ex, row, NULL, 0, "%s.adaLN_modulation", a->trace));
+    *m = (modulation){oq_tensor_cols(row, 0, D), oq_tensor_cols(row, D, D), oq_tensor_cols(row, 2 * D, D),
+                      oq_tensor_cols(row, 3 * D, D)};
+    OQ_TRY(oq_add_forward(ex, m->scale_attn, m->scale_attn, a->ones));
+    OQ_TRY(oq_add_forward(ex, m->scale_ffn, m->scale_ffn, a->ones));
+    OQ_TRY(oq_unary_forward(ex, OQ_TANH, m->gate_attn, m->gate_attn));
+    return oq_unary_forward(ex, OQ_TANH, m->gate_ffn, m->gate_ffn);
+}
+
+/* y = RMS(x) * weight [* scale] */
+static oq_status norm_scaled(oq_exec *ex, const oq_dit_zimage *s, oq_tensor y, oq_tensor x,
+                             const oq_vector *weight, oq_tensor scale)
+{
+    OQ_TRY(oq_rms_norm_forward(ex, y, x, weight, (float)s->eps, 0));
+    return scale.rows ? oq_modulate_forward(ex, y, y, scale, oq_absent(), 0.0f) : OQ_OK;
+}
+
+/* x += gate * RMS(Attn(RMS(x) * scale)) */
+static oq_status attention_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
+                                   const block_args *a, const modulation *m)
+{
+    const int64_t D = s->dim, S = a->x.rows;
+    oq_tensor h, qkv;
+    OQ_TRY(oq_tmp(ex, S, D, &h));
+    OQ_TRY(oq_tmp(ex, S, 3 * D, &qkv));
+    const oq_tensor q = oq_tensor_cols(qkv, 0, D), k = oq_tensor_cols(qkv, D, D),
+                    v = oq_tensor_cols(qkv, 2 * D, D);
+    OQ_TRY(norm_scaled(ex, s, h, a->x, &b->attention_norm1, m->scale_attn));
+    OQ_TRY(oq_linear_forward(ex, &b->qkv, qkv, h));
+    if (a->trace) OQ_TRY(oq_trace_put(ex, q, NULL, 0, "%s.attention.to_q", a->trace));
+    if (s->qk_norm) {
+        OQ_TRY(oq_rms_norm_forward(ex, q, q, &b->norm_q, QK_EPS, s->head_dim));
+        OQ_TRY(oq_rms_norm_forward(ex, k, k, &b->norm_k, QK_EPS, s->head_dim));
+    }
+    OQ_TRY(oq_rope_forward(ex, q, a->cos, a->sin, s->n_heads, s->head_dim, OQ_ROPE_INTERLEAVED));
+    OQ_TRY(oq_rope_forward(ex, k, a->cos, a->sin, s->n_heads, s->head_dim, OQ_ROPE_INTERLEAVED));
+    OQ_TRY(oq_attention_forward(ex, &b->attention, h, q, k, v, NULL));
+
+    const oq_tensor o = q; /* spent: its place takes the projection */
+    OQ_TRY(oq_linear_forward(ex, &b->out, o, h));
+    if (a->trace) OQ_TRY(oq_trace_put(ex, o, NULL, 0, "%s.attention", a->trace));
+    OQ_TRY(oq_rms_norm_forward(ex, o, o, &b->attention_norm2, (float)s->eps, 0));
+    return oq_add_gated_forward(ex, a->x, a->x, m->gate_attn, o);
+}
+
+/* x += gate * RMS(w2(silu(w1 h) * w3 h)), h = RMS(x) * scale */
+static oq_status ffn_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
+                             const block_args *a, const modulation *m)
+{
+    const int64_t F = s->ffn_dim, S = a->x.rows;
+    oq_tensor h, w13;
+    OQ_TRY(oq_tmp(ex, S, s->dim, &h));
+    OQ_TRY(oq_tmp(ex, S, 2 * F, &w13));
+    const oq_tensor w1 = oq_tensor_cols(w13, 0, F), w3 = oq_tensor_cols(w13, F, F);
+    OQ_TRY(norm_scaled(ex, s, h, a->x, &b->ffn_norm1, m->scale_ffn));
+    OQ_TRY(oq_linear_forward(ex, &b->w13, w13, h));
+    OQ_TRY(oq_glu_forward(ex, OQ_SILU, w1, w1, w3));
+    OQ_TRY(oq_linear_forward(ex, &b->w2, h, w1));
+    if (a->trace) OQ_TRY(oq_trace_put(ex, h, NULL, 0, "%s.feed_forward", a->trace));
+    OQ_TRY(oq_rms_norm_forward(ex, h, h, &b->ffn_norm2, (float)s->eps, 0));
+    return oq_add_gated_forward(ex, a->x, a->x, m->gate_ffn, h);
+}
+
+static oq_status block_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
+                               const block_args *a)
+{
+    OQ_TRY(oq_check_canceled(ex->env));
+    const oq_mark start = oq_mark_get(ex);
+    modulation m;
+    OQ_TRY(modulation_forward(ex, s, b, a, &m));
+    const oq_mark mark = oq_mark_get(ex);
+    OQ_TRY(attention_forward(ex, s, b, a, &m));
+    oq_mark_reset(ex, mark);
+    OQ_TRY(ffn_forward(ex, s, b, a, &m));
+    oq_mark_reset(ex, start);
+    return OQ_OK;
+}
+
+/* ---- condition: everything that steps share
+ * --------------------------------------------------------------------------------- */
+
+/* Angle in double, rounded to float32, then cos and sin: the original's order. pos: one position per axis. */
+static void rope_row(const oq_dit_zimage *s, const int64_t pos[OQ_DIT_ZIMAGE_AXES], float *cos_row,
+                     float *sin_row)
+{
+    int64_t at = 0;
+    for (int axis = 0; axis < OQ_DIT_ZIMAGE_AXES; axis++)
+        for (int64_t i = 0; i < s->axes_dims[axis]; i += 2, at++) {
+            const double frequency = 1.0 / pow(s->rope_theta, (double)i / (double)s->axes_dims[axis]);
+            const double angle = (double)(float)((double)pos[axis] * frequency);
+            cos_row[at] = (float)cos(angle);
+            sin_row[at] = (float)sin(angle);
+        }
+}
+
+/* Image token (y, x) sits at (n_caption_padded + 1, y, x), image pads at 0, caption token j at (1 + j, 0, 0).
+ */
+static void fill_rope(const oq_dit_zimage *s, const oq_dit_zimage_condition *c, float *cos_out,
+                      float *sin_out)
+{
+    const int64_t half = s->head_dim / 2, columns = c->w / OQ_DIT_ZIMAGE_PATCH;
+    for (int64_t i = 0; i < c->n_image_padded; i++) {
+        const int64_t image[] = {c->n_caption_padded + 1, i / columns, i % columns}, pad[] = {0, 0, 0};
+        rope_row(s, i < c->n_image ? image : pad, cos_out + i * half, sin_out + i * half);
+    }
+    for (int64_t j = 0; j < c->n_caption_padded; j++) {
+        const int64_t pos[] = {1 + j, 0, 0}, row = c->n_image_padded + j;
+        rope_row(s, pos, cos_out + row * half, sin_out + row * half);
+    }
+}
+
+static oq_status upload_tables(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c)
+{
+    if (ex->measure) return OQ_OK;
+    const size_t n = (size_t)(c->cos.rows * c->cos.cols), width = (size_t)s->dim;
+    float *host = NULL;
+    OQ_TRY(oq_new(ex->env, 2 * n + 2 * width, sizeof *host, "rotary tables", &host));
+    fill_rope(s, c, host, host + n);
+    oq_status st = oq_upload(ex, c->cos, host);
+    if (st == OQ_OK) st = oq_upload(ex, c->sin, host + n);
+    float *ones = host + 2 * n, *rounded = ones + width;
+    for (size_t i = 0; i < width; i++) ones[i] = 1.0f;
+    ex->compute->from_f32(rounded, ones, width);
+    if (st == OQ_OK) st = oq_upload(ex, c->ones, rounded);
+    oq_free(ex->env, host);
+    return st;
+}
+
+oq_status oq_dit_zimage_condition_new(oq_exec *ex, const oq_dit_zimage *s, int64_t n_caption, int64_t h,
+                                      int64_t w, oq_dit_zimage_condition *out)
+{
+    oq_dit_zimage_condition c = {.h = h, .w = w, .n_caption = n_caption};
+    c.n_image = (h / OQ_DIT_ZIMAGE_PATCH) * (w / OQ_DIT_ZIMAGE_PATCH);
+    c.n_image_padded = padded(c.n_image);
+    c.n_caption_padded = padded(n_caption);
+    const int64_t rows = c.n_image_padded + c.n_caption_padded;
+    OQ_TRY(oq_tmp(ex, c.n_caption_padded, s->dim, &c.context));
+    OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, rows, s->head_dim / 2, &c.cos));
+    OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, rows, s->head_dim / 2, &c.sin));
+    OQ_TRY(oq_tmp(ex, 1, s->dim, &c.ones));
+    *out = c;
+    return OQ_OK;
+}
+
+/* Fills rows with the pad token. */
+static oq_status fill_pads(oq_exec *ex, oq_tensor rows, const oq_vector *token)
+{
+    if (rows.rows == 0) return OQ_OK;
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor row;
+    OQ_TRY(oq_tmp(ex, 1, rows.cols, &row));
+    OQ_TRY(oq_copy_forward(ex, row, oq_vector_tensor(token)));
+    const int64_t dim[6] = {1, 1, 1, 1, rows.rows, rows.cols}, to[6] = {0, 0, 0, 0, rows.ld, 1},
+                  from[6] = {0, 0, 0, 0, 0, 1};
+    OQ_TRY(oq_permute_forward(ex, rows, row, dim, to, from));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+oq_status oq_dit_zimage_condition_run(oq_exec *ex, const oq_dit_zimage *s, oq_tensor caption,
+                                      const oq_dit_zimage_condition *c, const char *trace)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor h;
+    OQ_TRY(upload_tables(ex, s, c));
+    OQ_TRY(oq_tmp(ex, c->n_caption, s->caption_dim, &h));
+    OQ_TRY(oq_rms_norm_forward(ex, h, caption, &s->cap_norm, (float)s->eps, 0));
+    const oq_tensor real = oq_tensor_rows(c->context, 0, c->n_caption);
+    OQ_TRY(oq_linear_forward(ex, &s->cap_embedder, real, h));
+    if (trace) OQ_TRY(oq_trace_put(ex, real, NULL, 0, "%s.cap_embedder", trace));
+    OQ_TRY(fill_pads(ex, oq_tensor_rows(c->context, c->n_caption, c->n_caption_padded - c->n_caption),
+                     &s->cap_pad));
+    const block_args args = {.x = c->context,
+                             .cos = oq_tensor_rows(c->cos, c->n_image_padded, c->n_caption_padded),
+                             .sin = oq_tensor_rows(c->sin, c->n_image_padded, c->n_caption_padded)};
+    for (int64_t i = 0; i < s->n_refiners; i++) OQ_TRY(block_forward(ex, s, &s->context_refiner[i], &args));
+    if (trace) OQ_TRY(oq_trace_put(ex, c->context, NULL, 0, "%s.context_refiner", trace));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+/* ---- one step
+ * --------------------------------------------------------------------------------------------------------------------
+ */
+
+/* cos | sin of t * 10000^(-i/128). The exponent is a float32 product and the exponential is rounded from
+ * double, which is nearer to torch's than any float32 exponential (docs/numerics.md). */
+static void sinusoid(float t, float out[T_FREQUENCIES])
+{
+    enum { HALF = T_FREQUENCIES / 2 };
+    for (int i = 0; i < HALF; i++) {
+        const float exponent = -9.210340371976184f * (float)i / (float)HALF;
+        const float angle = t * (float)exp((double)exponent);
+        out[i] = (float)cos((double)angle);
+        out[HALF + i] = (float)sin((double)angle);
+    }
+}
+
+/* out: [1, t_dim] = mlp.2(silu(mlp.0(sinusoid))) */
+static oq_status timestep_forward(oq_exec *ex, const oq_dit_zimage *s, float t, oq_tensor out)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor wave, x, h;
+    float host[T_FREQUENCIES];
+    OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, 1, T_FREQUENCIES, &wave));
+    OQ_TRY(oq_tmp(ex, 1, T_FREQUENCIES, &x));
+    OQ_TRY(oq_tmp(ex, 1, s->t_mlp0.spec.n, &h));
+    sinusoid(t * (float)s->t_scale, host);
+    OQ_TRY(oq_upload(ex, wave, host));
+    OQ_TRY(oq_copy_forward(ex, x, wave));
+    OQ_TRY(oq_linear_forward(ex, &s->t_mlp0, h, x));
+    OQ_TRY(oq_unary_forward(ex, OQ_SILU, h, h));
+    OQ_TRY(oq_linear_forward(ex, &s->t_mlp2, out, h));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+/* Element strides of (row, column, dy, dx, channel) in the [tokens, (dy, dx, channel)] and [channel, h * w]
+ * layouts. */
+typedef struct patch_layout {
+    int64_t dim[6], tokens[6], planes[6];
+} patch_layout;
+
+static patch_layout patches(const oq_dit_zimage *s, int64_t h, int64_t w)
+{
+    const int64_t P = OQ_DIT_ZIMAGE_PATCH, C = s->in_channels, K = s->patch_dim;
+    return (patch_layout){.dim = {1, h / P, w / P, P, P, C},
+                          .tokens = {0, w / P * K, K, P * C, C, 1},
+                          .planes = {0, P * w, P, w, 1, h * w}};
+}
+
+/* rows: [n_image_padded, D] = x_embedder(patches of x), then pads */
+static oq_status embed_image(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
+                             oq_tensor x, oq_tensor rows, const char *trace)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    const patch_layout p = patches(s, c->h, c->w);
+    oq_tensor tokens;
+    OQ_TRY(oq_tmp(ex, c->n_image, s->patch_dim, &tokens));
+    OQ_TRY(oq_permute_forward(ex, tokens, x, p.dim, p.tokens, p.planes));
+    const oq_tensor real = oq_tensor_rows(rows, 0, c->n_image);
+    OQ_TRY(oq_linear_forward(ex, &s->x_embedder, real, tokens));
+    if (trace) OQ_TRY(oq_trace_put(ex, real, NULL, 0, "%s.x_embedder", trace));
+    oq_mark_reset(ex, mark);
+    return fill_pads(ex, oq_tensor_rows(rows, c->n_image, c->n_image_padded - c->n_image), &s->x_pad);
+}
+
+/* y = unpatchify(linear(LayerNorm(x) * (1 + modulation(silu(t))))); x: [n_image, D], overwritten */
+static oq_status final_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
+                               oq_tensor x, oq_tensor t, oq_tensor y)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor act, scale, tokens;
+    OQ_TRY(oq_tmp(ex, 1, s->t_dim, &act));
+    OQ_TRY(oq_tmp(ex, 1, s->dim, &scale));
+    OQ_TRY(oq_tmp(ex, c->n_image, s->patch_dim, &tokens));
+    OQ_TRY(oq_unary_forward(ex, OQ_SILU, act, t));
+    OQ_TRY(oq_linear_forward(ex, &s->final_modulation, scale, act));
+    OQ_TRY(oq_add_forward(ex, scale, scale, c->ones));
+    OQ_TRY(oq_layer_norm_forward(ex, x, x, NULL, NULL, FINAL_EPS));
+    OQ_TRY(oq_modulate_forward(ex, x, x, scale, oq_absent(), 0.0f));
+    OQ_TRY(oq_linear_forward(ex, &s->final_linear, tokens, x));
+    const patch_layout p = patches(s, c->h, c->w);
+    OQ_TRY(oq_permute_forward(ex, y, tokens, p.dim, p.planes, p.tokens));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+/* The joint layers over u: [n_image_padded + n_caption_padded, D]. */
+static oq_status layers_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
+                                oq_tensor u, oq_tensor t, const char *trace)
+{
+    char first[128];
+    if (trace) snprintf(first, sizeof first, "%s.layers.0", trace);
+    for (int64_t i = 0; i < s->n_layers; i++) {
+        const block_args args = {.x = u,
+                                 .cos = c->cos,
+                                 .sin = c->sin,
+                                 .t = t,
+                                 .ones = c->ones,
+                                 .trace = trace && i == 0 ? first : NULL};
+        OQ_TRY(block_forward(ex, s, &s->layers[i], &args));
+        if (trace) OQ_TRY(oq_trace_put(ex, u, NULL, 0, "%s.layers.%lld", trace, (long long)i));
+    }
+    return OQ_OK;
+}
+
+oq_status oq_dit_zimage_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
+                                oq_tensor x, float t, oq_tensor y, const char *trace)
+{
+    if (x.rows != s->in_channels || x.cols != c->h * c->w || y.rows != x.rows || y.cols != x.cols)
+        return oq_fail(ex->env, OQ_E_ARG,
+                       "transformer: latent [%lld,%lld] does not fit %lld channels of %lld x %lld",
+                       (long long)x.rows, (long long)x.cols, (long long)s->in_channels, (long long)c->h,
+                       (long long)c->w);
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor temb, u;
+    OQ_TRY(oq_tmp(ex, 1, s->t_dim, &temb));
+    OQ_TRY(oq_tmp(ex, c->n_image_padded + c->n_caption_padded, s->dim, &u));
+    OQ_TRY(timestep_forward(ex, s, t, temb));
+    if (trace) OQ_TRY(oq_trace_put(ex, temb, NULL, 0, "%s.t_emb", trace));
+
+    const oq_tensor image = oq_tensor_rows(u, 0, c->n_image_padded);
+    const block_args args = {.x = image,
+                             .cos = oq_tensor_rows(c->cos, 0, c->n_image_padded),
+                             .sin = oq_tensor_rows(c->sin, 0, c->n_image_padded),
+                             .t = temb,
+                             .ones = c->ones};
+    OQ_TRY(embed_image(ex, s, c, x, image, trace));
+    for (int64_t i = 0; i < s->n_refiners; i++) OQ_TRY(block_forward(ex, s, &s->noise_refiner[i], &args));
+    if (trace) OQ_TRY(oq_trace_put(ex, image, NULL, 0, "%s.noise_refiner", trace));
+
+    OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(u, c->n_image_padded, c->n_caption_padded), c->context));
+    OQ_TRY(layers_forward(ex, s, c, u, temb, trace));
+    OQ_TRY(final_forward(ex, s, c, oq_tensor_rows(u, 0, c->n_image), temb, y));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}

@@ -1,0 +1,36 @@
+/* te_qwen3.h -- Qwen3 dense language model as a text encoder: hidden states of a chosen layer. See MODEL.md.
+ */
+#ifndef OQ_MODULES_TE_QWEN3_H
+#define OQ_MODULES_TE_QWEN3_H
+
+#include "nn/module.h"
+
+typedef struct oq_te_qwen3_layer {
+    oq_vector norm1, norm2, q_norm, k_norm;
+    oq_linear qkv, o, gate_up, down;
+    oq_attention attention;
+} oq_te_qwen3_layer;
+
+typedef struct oq_te_qwen3 {
+    int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim,
+        max_positions;
+    double eps, rope_theta;
+    oq_table embed;
+    oq_te_qwen3_layer *layers; /* [n_layers] */
+    oq_vector norm;
+} oq_te_qwen3;
+
+typedef struct oq_te_qwen3_args {
+    const int32_t *ids; /* [n], host */
+    int64_t n;          /* tokens; positions are 0 to n-1 */
+    int64_t n_layers;   /* how many layers to run: hidden_states[n_layers] of transformers */
+    bool final_norm;    /* apply the last norm as well */
+    const char *trace;  /* key prefix ("text.pos.0"); NULL: nothing is traced */
+} oq_te_qwen3_args;
+
+/* y: [n, hidden_size]. In measure mode ids may be NULL. */
+oq_status oq_te_qwen3_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwen3_args *args, oq_tensor y);
+
+extern const oq_module_type oq_module_te_qwen3;
+
+#endif

@@ -1,0 +1,89 @@
+/* latents.c -- host arithmetic that families share. */
+#include "pipelines/latents.h"
+
+#include "sched/noise.h"
+
+#include <math.h>
+
+void oq_latents_noise(uint64_t seed, bool shared, int64_t n_items, int64_t elems, float *dst)
+{
+    oq_rng rng;
+    if (shared) {
+        oq_rng_seed(&rng, seed);
+        oq_rng_normal(&rng, dst, (size_t)(n_items * elems));
+        return;
+    }
+    for (int64_t i = 0; i < n_items; i++) {
+        oq_rng_seed(&rng, seed + (uint64_t)i);
+        oq_rng_normal(&rng, dst + i * elems, (size_t)elems);
+    }
+}
+
+void oq_values_round(const oq_dtype *dtype, void *dst, const float *src, int64_t n)
+{
+    dtype->from_f32(dst, src, (size_t)n);
+}
+
+void oq_values_widen(const oq_dtype *dtype, float *dst, const void *src, int64_t n)
+{
+    dtype->to_f32(dst, src, (size_t)n);
+}
+
+bool oq_values_finite(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
+static double length(const float *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    return sqrt(sum);
+}
+
+void oq_latents_guide(float *pos, const float *neg, int64_t n, double scale, double limit)
+{
+    const float s = (float)scale;
+    const float longest = limit > 0 ? (float)length(pos, n) * (float)limit : 0;
+    for (int64_t i = 0; i < n; i++) pos[i] = pos[i] + s * (pos[i] - neg[i]);
+    if (!(limit > 0)) return;
+    const float now = (float)length(pos, n);
+    if (!(now > longest)) return;
+    const float ratio = longest / now;
+    for (int64_t i = 0; i < n; i++) pos[i] *= ratio;
+}
+
+static float rounded(const oq_dtype *dtype, float x)
+{
+    uint32_t bits = 0; /* room for either type */
+    float y;
+    dtype->from_f32(&bits, &x, 1);
+    dtype->to_f32(&y, &bits, 1);
+    return y;
+}
+
+void oq_latents_unscale(const oq_dtype *dtype, float *x, int64_t n, double scaling, double shift)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float divided = rounded(dtype, rounded(dtype, x[i]) / (float)scaling);
+        x[i] = rounded(dtype, divided + (float)shift);
+    }
+}
+
+void oq_pixels_from_values(const oq_dtype *dtype, uint8_t *dst, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float half = rounded(dtype, rounded(dtype, x[i] * 0.5f) + 0.5f);
+        const float unit = half < 0.0f ? 0.0f : half > 1.0f ? 1.0f : half;
+        dst[i] = (uint8_t)nearbyintf(unit * 255.0f);
+    }
+}
+
+oq_status oq_trace_host(oq_exec *ex, const char *key, const oq_dtype *dtype, const void *data,
+                        const int64_t *shape, int n_dims)
+{
+    if (!ex->trace || ex->measure) return OQ_OK;
+    return ex->trace(ex->trace_user, key, dtype, data, shape, n_dims);
+}

@@ -1,0 +1,23 @@
+/* module_list.c -- the networks: one line each. */
+#include "pipelines/pipeline.h"
+
+#include "modules/dit_zimage/dit_zimage.h"
+#include "modules/te_qwen3/te_qwen3.h"
+#include "modules/vae_kl/vae_kl.h"
+
+#include <string.h>
+
+const oq_module_type *const oq_module_list[] = {
+    &oq_module_dit_zimage,
+    &oq_module_te_qwen3,
+    &oq_module_vae_kl,
+    NULL,
+};
+
+const oq_module_type *oq_module_find(const char *class_name)
+{
+    for (const oq_module_type *const *m = oq_module_list; *m; m++)
+        for (const char *const *name = (*m)->class_names; *name; name++)
+            if (strcmp(*name, class_name) == 0) return *m;
+    return NULL;
+}

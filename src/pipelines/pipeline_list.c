@@ -1,0 +1,18 @@
+/* pipeline_list.c -- the families: one line each. */
+#include "pipelines/pipeline.h"
+
+#include <string.h>
+
+extern const oq_pipeline_type oq_pipeline_z_image;
+
+const oq_pipeline_type *const oq_pipeline_list[] = {
+    &oq_pipeline_z_image,
+    NULL,
+};
+
+const oq_pipeline_type *oq_pipeline_find(const char *class_name)
+{
+    for (const oq_pipeline_type *const *p = oq_pipeline_list; *p; p++)
+        if (strcmp((*p)->class_name, class_name) == 0) return *p;
+    return NULL;
+}

@@ -1,0 +1,48 @@
+/* prompt_ids.c -- template, tokenizer, limit. */
+#include "pipelines/prompt_ids.h"
+
+#include <string.h>
+
+static oq_status byte_ids(oq_env *env, oq_arena *arena, const char *text, size_t n, int32_t **ids,
+                          size_t *count)
+{
+    (void)env;
+    OQ_TRY(oq_arena_new(arena, n, sizeof **ids, "token ids", ids));
+    for (size_t i = 0; i < n; i++) (*ids)[i] = (unsigned char)text[i];
+    *count = n;
+    return OQ_OK;
+}
+
+static oq_status encode(oq_env *env, oq_arena *arena, const oq_tokenizer *tokenizer, const char *text,
+                        size_t n, int32_t **ids, size_t *count)
+{
+    if (!tokenizer) return byte_ids(env, arena, text, n, ids, count);
+    int32_t *found = NULL;
+    OQ_TRY(oq_tokenizer_encode(env, tokenizer, text, n, true, &found, count));
+    const oq_status st = oq_arena_new(arena, *count ? *count : 1, sizeof **ids, "token ids", ids);
+    if (st == OQ_OK && *count) memcpy(*ids, found, *count * sizeof *found);
+    oq_free(env, found);
+    return st;
+}
+
+oq_status oq_prompt_ids_make(oq_env *env, oq_arena *arena, const oq_prompt_ids *p, const char *prompt,
+                             const char *what, int32_t **ids, int64_t *count)
+{
+    const char *text = oq_arena_printf(arena, "%s%s%s", p->before, prompt, p->after);
+    size_t n = 0;
+    if (!text) return oq_fail(env, OQ_E_NOMEM, "%s: no memory for %zu bytes", what, strlen(prompt));
+    OQ_TRY(encode(env, arena, p->tokenizer, text, strlen(text), ids, &n));
+    if (n == 0) return oq_fail(env, OQ_E_ARG, "%s has no tokens", what);
+    if ((int64_t)n > p->max_tokens) {
+        oq_log(env, OQ_LOG_WARN, "%s has %zu tokens; those after the first %lld are dropped", what, n,
+               (long long)p->max_tokens);
+        n = (size_t)p->max_tokens;
+    }
+    for (size_t i = 0; i < n; i++)
+        if ((*ids)[i] < 0 || (*ids)[i] >= p->vocab_size)
+            return oq_fail(env, OQ_E_MISMATCH,
+                           "%s: token id %d is beyond the text encoder's vocabulary of %lld", what,
+                           (int)(*ids)[i], (long long)p->vocab_size);
+    *count = (int64_t)n;
+    return OQ_OK;
+}

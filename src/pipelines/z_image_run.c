@@ -1,0 +1,385 @@
+/* z_image_run.c -- Z-Image: prompts, noise, denoising with guidance, decoding. One item is one picture; items
+ * run one after the other through the networks, so prompts of different length need no masks. In measure mode
+ * the same walk takes one step and touches no values. Nothing is allocated between the first step and the
+ * last. */
+#include "pipelines/z_image.h"
+
+#include "pipelines/finite_probe.h"
+#include "pipelines/latents.h"
+#include "pipelines/prompt_ids.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char BEFORE[] = "<|im_start|>user\n", AFTER[] = "<|im_end|>\n<|im_start|>assistant\n";
+
+typedef struct z_run {
+    oq_exec *ex;
+    const z_image *z;
+    const oq_request *req;
+    oq_output *out;
+    oq_arena arena;          /* host memory of this request */
+    int64_t h, w, elems;     /* latent size; elements of one item */
+    int64_t n_items, n_rows; /* pictures; model outputs of a guided step */
+    bool guided;
+    oq_dit_zimage_condition *conditions; /* [n_prompts], then the negative prompt's */
+    float *latents;                      /* [n_items, elems] */
+    float *predictions;                  /* [n_rows, elems] */
+    void *staging;                       /* [n_rows, elems] of the compute type */
+    float *sigmas, *timesteps, *progress;
+    oq_tensor x, y; /* [n_items * C, h w], [n_rows * C, h w] */
+} z_run;
+
+/* ---- set-up
+ * ---------------------------------------------------------------------------------------------------------------
+ */
+
+static oq_status start(z_run *r)
+{
+    const oq_request *req = r->req;
+    const int64_t scale = oq_vae_kl_scale(r->z->vae), C = r->z->dit->in_channels;
+    const size_t steps = (size_t)req->steps;
+    r->h = req->height / scale;
+    r->w = req->width / scale;
+    r->elems = C * r->h * r->w;
+    r->n_items = (int64_t)req->n_prompts * req->images_per_prompt;
+    r->guided = req->guidance > 0;
+    r->n_rows = r->guided ? 2 * r->n_items : r->n_items;
+    OQ_TRY(oq_arena_new(&r->arena, (size_t)req->n_prompts + 1, sizeof *r->conditions, "captions",
+                        &r->conditions));
+    OQ_TRY(oq_arena_new(&r->arena, steps + 1, sizeof(float), "sigmas", &r->sigmas));
+    OQ_TRY(oq_arena_new(&r->arena, steps, sizeof(float), "timesteps", &r->timesteps));
+    OQ_TRY(oq_arena_new(&r->arena, steps, sizeof(float), "timesteps", &r->progress));
+    OQ_TRY(oq_tmp(r->ex, r->n_items * C, r->h * r->w, &r->x));
+    OQ_TRY(oq_tmp(r->ex, r->n_rows * C, r->h * r->w, &r->y));
+    if (r->ex->measure) return OQ_OK;
+    const size_t rows = (size_t)(r->n_rows * r->elems);
+    OQ_TRY(oq_arena_new(&r->arena, (size_t)(r->n_items * r->elems), sizeof(float), "latents", &r->latents));
+    OQ_TRY(oq_arena_new(&r->arena, rows, sizeof(float), "predictions", &r->predictions));
+    return oq_arena_new(&r->arena, rows, r->ex->compute->bytes, "predictions", &r->staging);
+}
+
+/* sigmas and timesteps of the run; progress = (1000 - timestep) / 1000 is what the transformer sees. */
+static oq_status make_schedule(z_run *r)
+{
+    const int n = r->req->steps;
+    const double mu = oq_flow_euler_mu(&r->z->schedule, r->h / 2 * (r->w / 2));
+    float *ramp = NULL;
+    OQ_TRY(oq_arena_new(&r->arena, (size_t)n, sizeof *ramp, "sigmas", &ramp));
+    if (r->req->sigmas)
+        memcpy(ramp, r->req->sigmas, (size_t)n * sizeof *ramp);
+    else
+        oq_flow_euler_ramp(n, ramp);
+    oq_flow_euler_sigmas(&r->z->schedule, n, ramp, mu, r->sigmas, r->timesteps);
+    for (int i = 0; i < n; i++) r->progress[i] = (1000.0f - r->timesteps[i]) / 1000.0f;
+    OQ_TRY(oq_trace_host(r->ex, "sigmas", &oq_dtype_f32, r->sigmas, (int64_t[]){n + 1}, 1));
+    OQ_TRY(oq_trace_host(r->ex, "timesteps", &oq_dtype_f32, r->timesteps, (int64_t[]){n}, 1));
+    return oq_trace_host(r->ex, "model_t", &oq_dtype_f32, r->progress, (int64_t[]){n}, 1);
+}
+
+static oq_status trace_items(z_run *r, const char *key, const float *values)
+{
+    const int64_t shape[4] = {r->n_items, r->z->dit->in_channels, r->h, r->w};
+    return oq_trace_host(r->ex, key, &oq_dtype_f32, values, shape, 4);
+}
+
+static oq_status make_noise(z_run *r)
+{
+    if (r->ex->measure) return OQ_OK;
+    oq_latents_noise(r->req->seed, r->req->shared_noise, r->n_items, r->elems, r->latents);
+    return trace_items(r, "noise", r->latents);
+}
+
+/* ---- captions
+ * --------------------------------------------------------------------------------------------------------------
+ */
+
+/* Keys of a network's inner tensors: item 0 has the plain prefix, item J "dit0.J". */
+static const char *item_prefix(const z_run *r, const char *name, int64_t item, char out[64])
+{
+    if (!r->ex->trace) return NULL;
+    if (item == 0)
+        snprintf(out, 64, "%s", name);
+    else
+        snprintf(out, 64, "%s.%lld", name, (long long)item);
+    return out;
+}
+
+/* embeds: [n, hidden] = hidden_states[-2]; the last layer and the last norm are not needed. */
+static oq_status encode(z_run *r, const int32_t *ids, oq_tensor embeds, const char *what, const char *trace)
+{
+    oq_exec *ex = r->ex;
+    const oq_te_qwen3 *encoder = r->z->encoder;
+    const oq_te_qwen3_args args = {
+        .ids = ids, .n = embeds.rows, .n_layers = encoder->n_layers - 1, .trace = trace};
+    OQ_TRY(oq_te_qwen3_forward(ex, encoder, &args, embeds));
+    if (trace) OQ_TRY(oq_trace_put(ex, embeds, NULL, 0, "%s.embeds", trace));
+    if (ex->measure || !ex->ops->all_finite || ex->ops->all_finite(ex->device, embeds)) return OQ_OK;
+    oq_finite_probe probe;
+    const oq_te_qwen3_args again = {.ids = ids, .n = embeds.rows, .n_layers = encoder->n_layers - 1};
+    oq_finite_probe_begin(&probe, ex);
+    const oq_status st = oq_te_qwen3_forward(ex, encoder, &again, embeds);
+    oq_finite_probe_end(&probe);
+    return st == OQ_OK ? oq_finite_probe_fail(&probe, "text_encoder", what) : st;
+}
+
+/* One text to one condition. side: "pos" or "neg"; item: the first picture that uses it. */
+static oq_status make_condition(z_run *r, const char *text, const char *side, int64_t index, int64_t item,
+                                oq_dit_zimage_condition *out)
+{
+    const oq_prompt_ids rule = {.tokenizer = r->z->tokenizer,
+                                .before = BEFORE,
+                                .after = AFTER,
+                                .vocab_size = r->z->encoder->vocab_size,
+                                .max_tokens = r->req->max_sequence_length};
+    char what[64], key[64], prefix[64], ids_key[80];
+    int32_t *ids = NULL;
+    int64_t n = 0;
+    oq_tensor embeds;
+    if (side[0] == 'p')
+        snprintf(what, sizeof what, "prompt %lld", (long long)index + 1);
+    else
+        snprintf(what, sizeof what, "the negative prompt");
+    OQ_TRY(oq_prompt_ids_make(r->ex->env, &r->arena, &rule, text, what, &ids, &n));
+    snprintf(key, sizeof key, "text.%s.%lld", side, (long long)index);
+    snprintf(ids_key, sizeof ids_key, "%s.ids", key);
+    OQ_TRY(oq_trace_host(r->ex, ids_key, &oq_dtype_i32, ids, &n, 1));
+    OQ_TRY(oq_dit_zimage_condition_new(r->ex, r->z->dit, n, r->h, r->w, out));
+    const oq_mark mark = oq_mark_get(r->ex);
+    OQ_TRY(oq_tmp(r->ex, n, r->z->encoder->hidden_size, &embeds));
+    OQ_TRY(encode(r, ids, embeds, what, r->ex->trace ? key : NULL));
+    OQ_TRY(oq_dit_zimage_condition_run(r->ex, r->z->dit, embeds, out, item_prefix(r, "dit0", item, prefix)));
+    oq_mark_reset(r->ex, mark);
+    return OQ_OK;
+}
+
+static void tell(const z_run *r, const char *phase, int64_t done, int64_t total, double started_s)
+{
+    if (!r->ex->measure) oq_report_progress(r->ex->env, phase, done, total, oq_now_s() - started_s);
+}
+
+static oq_status make_conditions(z_run *r)
+{
+    const oq_request *req = r->req;
+    const int64_t total = req->n_prompts + (r->guided ? 1 : 0);
+    const double started_s = oq_now_s();
+    tell(r, "text", 0, total, started_s);
+    for (int64_t i = 0; i < req->n_prompts; i++) {
+        OQ_TRY(make_condition(r, req->prompts[i], "pos", i, i * req->images_per_prompt, &r->conditions[i]));
+        tell(r, "text", i + 1, total, started_s);
+    }
+    if (r->guided) {
+        const char *negative = req->negative ? req->negative : "";
+        OQ_TRY(make_condition(r, negative, "neg", 0, r->n_items, &r->conditions[req->n_prompts]));
+        tell(r, "text", total, total, started_s);
+    }
+    if (r->out) r->out->text_s = oq_now_s() - started_s;
+    return OQ_OK;
+}
+
+/* ---- denoising
+ * ---------------------------------------------------------------------------------------------------------------
+ */
+
+static oq_tensor item_rows(const z_run *r, oq_tensor t, int64_t item)
+{
+    return oq_tensor_rows(t, item * r->z->dit->in_channels, r->z->dit->in_channels);
+}
+
+/* Row j of a step: positives first, then negatives. */
+static oq_status forward_row(z_run *r, int step, int64_t row)
+{
+    const int64_t item = row % r->n_items;
+    const bool negative = row >= r->n_items;
+    const oq_dit_zimage_condition *c =
+        &r->conditions[negative ? r->req->n_prompts : item / r->req->images_per_prompt];
+    char buffer[64];
+    const char *prefix = step == 0 ? item_prefix(r, "dit0", row, buffer) : NULL;
+    return oq_dit_zimage_forward(r->ex, r->z->dit, c, item_rows(r, r->x, item), r->progress[step],
+                                 item_rows(r, r->y, row), prefix);
+}
+
+/* Runs the row again to find the layer; the inputs of the step are still in place. */
+static oq_status not_finite(z_run *r, int step, int64_t row)
+{
+    oq_finite_probe probe;
+    char what[64];
+    snprintf(what, sizeof what, "step %d of %d", step + 1, r->req->steps);
+    oq_finite_probe_begin(&probe, r->ex);
+    const oq_trace_sink sink = r->ex->trace;
+    r->ex->trace = NULL;
+    const oq_status st = forward_row(r, step, row);
+    r->ex->trace = sink;
+    oq_finite_probe_end(&probe);
+    return st == OQ_OK ? oq_finite_probe_fail(&probe, "transformer", what) : st;
+}
+
+static oq_status predict(z_run *r, int step, int64_t n_rows)
+{
+    oq_exec *ex = r->ex;
+    const int64_t C = r->z->dit->in_channels;
+    if (!ex->measure) oq_values_round(ex->compute, r->staging, r->latents, r->n_items * r->elems);
+    OQ_TRY(oq_upload(ex, r->x, r->staging));
+    for (int64_t row = 0; row < n_rows; row++) OQ_TRY(forward_row(r, step, row));
+    if (ex->measure) return OQ_OK;
+    OQ_TRY(oq_download(ex, r->staging, oq_tensor_rows(r->y, 0, n_rows * C)));
+    oq_values_widen(ex->compute, r->predictions, r->staging, n_rows * r->elems);
+    for (int64_t row = 0; row < n_rows; row++) {
+        const float *values = r->predictions + row * r->elems;
+        const int64_t shape[4] = {C, 1, r->h, r->w};
+        char key[64];
+        snprintf(key, sizeof key, "step.%d.model_out.%lld", step, (long long)row);
+        OQ_TRY(oq_trace_host(ex, key, &oq_dtype_f32, values, shape, 4));
+        if (!oq_values_finite(values, r->elems)) return not_finite(r, step, row);
+    }
+    return OQ_OK;
+}
+
+/* The prediction is the negative velocity: x_next = x + (sigma_next - sigma) * -prediction. */
+static void euler(z_run *r, int step)
+{
+    const float dt = r->sigmas[step + 1] - r->sigmas[step];
+    for (int64_t i = 0; i < r->n_items * r->elems; i++) r->latents[i] += dt * -r->predictions[i];
+}
+
+static oq_status denoise_step(z_run *r, int step)
+{
+    OQ_TRY(oq_check_canceled(r->ex->env));
+    const oq_request *req = r->req;
+    const bool truncated = req->cfg_truncation <= 1 && (double)r->progress[step] > req->cfg_truncation;
+    const bool guided = r->guided && (r->ex->measure || !truncated);
+    OQ_TRY(predict(r, step, guided ? r->n_rows : r->n_items));
+    if (r->ex->measure) return OQ_OK;
+    for (int64_t i = 0; guided && i < r->n_items; i++)
+        oq_latents_guide(r->predictions + i * r->elems, r->predictions + (r->n_items + i) * r->elems,
+                         r->elems, req->guidance, req->cfg_normalization);
+    euler(r, step);
+    if (!oq_values_finite(r->latents, r->n_items * r->elems))
+        return oq_fail(r->ex->env, OQ_E_NUMERIC,
+                       "step %d of %d: the guided prediction left the range of float32", step + 1,
+                       req->steps);
+    char key[64];
+    snprintf(key, sizeof key, "step.%d.latents", step);
+    return trace_items(r, key, r->latents);
+}
+
+static oq_status denoise(z_run *r)
+{
+    const int steps = r->ex->measure ? 1 : r->req->steps;
+    const double started_s = oq_now_s();
+    tell(r, "denoise", 0, steps, started_s);
+    for (int i = 0; i < steps; i++) {
+        const double step_started_s = oq_now_s();
+        OQ_TRY(denoise_step(r, i));
+        tell(r, "denoise", i + 1, steps, started_s);
+        if (r->out && r->out->step_s) r->out->step_s[i] = oq_now_s() - step_started_s;
+    }
+    if (r->out) r->out->denoise_s = oq_now_s() - started_s;
+    return OQ_OK;
+}
+
+/* ---- decoding
+ * ------------------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct decoding {
+    oq_tensor z, y;   /* [h w, C], [pixels, 3] */
+    int64_t n_pixels; /* of one picture */
+    float *rows;      /* [max(h w, n_pixels), …] host values of one item */
+    void *packed;     /* the same in the compute type */
+    float *planes;    /* [n_items, 3, n_pixels] for the trace; NULL without one */
+} decoding;
+
+static oq_status start_decoding(z_run *r, decoding *d)
+{
+    const int64_t C = r->z->vae->latent_channels;
+    *d = (decoding){.n_pixels = r->req->width * r->req->height};
+    OQ_TRY(oq_tmp(r->ex, r->h * r->w, C, &d->z));
+    OQ_TRY(oq_tmp(r->ex, d->n_pixels, 3, &d->y));
+    if (r->ex->measure) return OQ_OK;
+    const size_t n = (size_t)(r->elems > 3 * d->n_pixels ? r->elems : 3 * d->n_pixels);
+    OQ_TRY(oq_arena_new(&r->arena, n, sizeof(float), "pixels", &d->rows));
+    OQ_TRY(oq_arena_new(&r->arena, n, r->ex->compute->bytes, "pixels", &d->packed));
+    if (!r->ex->trace) return OQ_OK;
+    return oq_arena_new(&r->arena, (size_t)(r->n_items * 3 * d->n_pixels), sizeof(float), "pixels",
+                        &d->planes);
+}
+
+/* [rows, cols] -> [cols, rows] */
+static void transpose(float *dst, const float *src, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++) dst[j * rows + i] = src[i * cols + j];
+}
+
+static oq_status decode_item(z_run *r, decoding *d, int64_t item)
+{
+    oq_exec *ex = r->ex;
+    char buffer[64];
+    const char *prefix = item_prefix(r, "vae", item, buffer);
+    if (!ex->measure) {
+        transpose(d->rows, r->latents + item * r->elems, r->z->vae->latent_channels, r->h * r->w);
+        oq_values_round(ex->compute, d->packed, d->rows, r->elems);
+    }
+    OQ_TRY(oq_upload(ex, d->z, d->packed));
+    OQ_TRY(oq_vae_kl_decode(ex, r->z->vae, d->z, r->h, r->w, d->y, prefix));
+    if (ex->measure) return OQ_OK;
+    OQ_TRY(oq_download(ex, d->packed, d->y));
+    oq_values_widen(ex->compute, d->rows, d->packed, 3 * d->n_pixels);
+    if (d->planes) transpose(d->planes + item * 3 * d->n_pixels, d->rows, d->n_pixels, 3);
+    if (!oq_values_finite(d->rows, 3 * d->n_pixels))
+        return oq_fail(ex->env, OQ_E_NUMERIC, "decoding picture %lld of %lld: non-finite values",
+                       (long long)item + 1, (long long)r->n_items);
+    oq_pixels_from_values(ex->compute, r->out->pixels + item * 3 * d->n_pixels, d->rows, 3 * d->n_pixels);
+    return OQ_OK;
+}
+
+static oq_status decode(z_run *r)
+{
+    decoding d;
+    const double started_s = oq_now_s();
+    const int64_t n = r->ex->measure ? 1 : r->n_items, H = r->req->height, W = r->req->width;
+    OQ_TRY(start_decoding(r, &d));
+    if (!r->ex->measure) {
+        oq_latents_unscale(r->ex->compute, r->latents, r->n_items * r->elems, r->z->vae->scaling_factor,
+                           r->z->vae->shift_factor);
+        OQ_TRY(trace_items(r, "vae.in", r->latents));
+    }
+    tell(r, "decode", 0, n, started_s);
+    for (int64_t i = 0; i < n; i++) {
+        OQ_TRY(decode_item(r, &d, i));
+        tell(r, "decode", i + 1, n, started_s);
+    }
+    if (r->ex->measure) return OQ_OK;
+    OQ_TRY(oq_trace_host(r->ex, "vae.out", &oq_dtype_f32, d.planes, (int64_t[]){n, 3, H, W}, 4));
+    OQ_TRY(oq_trace_host(r->ex, "image", &oq_dtype_u8, r->out->pixels, (int64_t[]){n, H, W, 3}, 4));
+    r->out->decode_s = oq_now_s() - started_s;
+    return OQ_OK;
+}
+
+/* ---- the walk
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
+
+static oq_status walk(z_run *r)
+{
+    OQ_TRY(start(r));
+    OQ_TRY(make_schedule(r));
+    const oq_mark mark = oq_mark_get(r->ex);
+    OQ_TRY(make_conditions(r));
+    OQ_TRY(make_noise(r));
+    OQ_TRY(denoise(r));
+    oq_mark_reset(r->ex, mark); /* captions are spent */
+    return decode(r);
+}
+
+oq_status z_image_run(oq_exec *ex, const void *self, const oq_request *request, oq_output *out)
+{
+    z_run r = {.ex = ex, .z = self, .req = request, .out = out};
+    oq_arena_init(&r.arena, ex->env);
+    const oq_mark mark = oq_mark_get(ex);
+    const oq_status st = walk(&r);
+    oq_mark_reset(ex, mark);
+    oq_arena_deinit(&r.arena);
+    return st;
+}
