@@ -96,7 +96,7 @@ oq_status oq_container_detect(oq_env *env, const char *path, const oq_mapping *m
     const bool has_length = map->bytes >= 8;
     const bool sane_length = has_length && little_endian_64(map->data) <= OQ_SAFETENSORS_HEADER_MAX;
     if (sane_length) return OQ_OK; /* four zero bytes: no text file passes for it */
-    if (map->data[skip] == '{' && (map->bytes < 8 || !memchr(map->data, 0, 8))) {
+    if (skip < map->bytes && map->data[skip] == '{' && (map->bytes < 8 || !memchr(map->data, 0, 8))) {
         *out = OQ_CONTAINER_SHARD_INDEX;
         return OQ_OK;
     }

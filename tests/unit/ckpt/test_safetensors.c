@@ -290,6 +290,7 @@ static void test_other_containers(void **state)
         const char *text;
     } rows[] = {
         {"", 0, OQ_E_FORMAT, "is empty (0 bytes): download it again"},
+        {" \n ", 3, OQ_E_FORMAT, "is not a weight file (3 bytes, begins with ' \\x0a ')"},
         {"abc", 3, OQ_E_FORMAT, "is not a weight file (3 bytes, begins with 'abc')"},
         {"Entry not found", 15, OQ_E_FORMAT, "is not a weight file (15 bytes, begins with 'Entry no')"},
         {"\x01\x02\x03\x04\xff\xff\xff\xffzz", 10, OQ_E_FORMAT,
