@@ -12,6 +12,11 @@ void      oq_regex_free(oq_env *env, oq_regex *regex);
 /* First match at or after `at`; 1 and [*begin, *end), 0 none, -1 the engine's limit was hit or no memory.
  * `text` must be valid UTF-8. */
 int  oq_regex_find(oq_regex *regex, const char *text, size_t n, size_t at, size_t *begin, size_t *end);
+/* Calls `visit` for every match from left to right until it returns false; empty matches are passed over. `text` must
+ * be valid UTF-8. Unlike oq_regex_find it may run in several threads at once. OQ_E_NOMEM, or OQ_E_UNSUPPORTED with the
+ * offset where the engine's limit was hit. */
+oq_status oq_regex_each(oq_env *env, const oq_regex *regex, const char *text, size_t n,
+                        bool (*visit)(void *user, size_t begin, size_t end), void *user);
 /* As Python's re.match: 1 if the pattern matches from the beginning of `text`. */
 bool oq_regex_matches_start(oq_regex *regex, const char *text);
 

@@ -81,3 +81,37 @@ oq_status oq_utf8_nfc(oq_env *env, const char *text, size_t n, char **out, size_
     *out_n = (size_t)size;
     return OQ_OK;
 }
+
+static utf8proc_int32_t code_point(const char *character, size_t n)
+{
+    utf8proc_int32_t code = -1;
+    utf8proc_iterate((const utf8proc_uint8_t *)character, (utf8proc_ssize_t)n, &code);
+    return code;
+}
+
+bool oq_utf8_is_space(const char *character, size_t n)
+{
+    const utf8proc_int32_t c = code_point(character, n);
+    if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
+    const utf8proc_category_t category = utf8proc_category(c);
+    return c == 0x85 || category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL ||
+           category == UTF8PROC_CATEGORY_ZP;
+}
+
+bool oq_utf8_is_word(const char *character, size_t n)
+{
+    switch (utf8proc_category(code_point(character, n))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: return false;
+    }
+}

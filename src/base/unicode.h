@@ -9,5 +9,8 @@ bool   oq_utf8_valid(const char *text, size_t n);
 char  *oq_utf8_repair(oq_env *env, const char *text, size_t n, size_t *out_n);
 /* NFC of valid UTF-8; caller frees; OQ_E_NOMEM. NUL bytes inside are kept. */
 oq_status oq_utf8_nfc(oq_env *env, const char *text, size_t n, char **out, size_t *out_n);
+/* Of one character's bytes: Unicode's White_Space; letters, marks, decimal and letter numbers, connectors. */
+bool oq_utf8_is_space(const char *character, size_t n);
+bool oq_utf8_is_word(const char *character, size_t n);
 
 #endif

@@ -172,6 +172,26 @@ static void test_regex(void **state)
     oq_regex_free(env, r);
 }
 
+static bool count_bytes(void *user, size_t begin, size_t end)
+{
+    *(size_t *)user += end - begin;
+    return true;
+}
+
+static void test_regex_each(void **state)
+{
+    oq_env *env = *state;
+    oq_regex *r = NULL;
+    static const char text[] = "12 caf\xc3\xa9 345";
+    size_t digits = 0;
+    assert_int_equal(oq_regex_new(env, "\\d*", &r), OQ_OK); /* matches the empty text between, too */
+    assert_int_equal(oq_regex_each(env, r, text, strlen(text), count_bytes, &digits), OQ_OK);
+    assert_int_equal(digits, 5);
+    oq_regex_free(env, r);
+    assert_true(oq_utf8_is_space("\xe3\x80\x80", 3) && !oq_utf8_is_space("\xe1\xa0\x8e", 3) && !oq_utf8_is_space("a", 1));
+    assert_true(oq_utf8_is_word("\xc3\xa9", 2) && oq_utf8_is_word("_", 1) && !oq_utf8_is_word("-", 1));
+}
+
 static void test_file_replaced_whole(void **state)
 {
     oq_env *env = *state;
@@ -204,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_unicode),
         cmocka_unit_test(test_regex),
+        cmocka_unit_test(test_regex_each),
         cmocka_unit_test(test_file_replaced_whole),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

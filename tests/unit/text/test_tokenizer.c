@@ -1,0 +1,378 @@
+/* test_tokenizer.c -- ids equal the Hugging Face tokenizers' on hard strings and on small tokenizers that use
+ * every component; any bytes are accepted; files that are wrong are refused with one sentence. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/strbuf.h"
+#include "text/tokenizer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DATA   OMNIQ_SOURCE_DIR "/tests/data/text/"
+#define TOYBOX OMNIQ_SOURCE_DIR "/models/toybox/tokenizer"
+
+static int setup(void **state)
+{
+    oq_env *env = NULL;
+    if (oq_env_new(NULL, &env) != OQ_OK) return -1;
+    *state = env;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    oq_env_free(*state);
+    return 0;
+}
+
+static void check_ids(oq_env *env, const oq_tokenizer *t, const char *name, const char *text,
+                      const oq_json *want)
+{
+    int32_t *ids = NULL;
+    size_t n = 0;
+    const oq_status st = oq_tokenizer_encode(env, t, text, strlen(text), true, &ids, &n);
+    if (st != OQ_OK) fail_msg("%s: '%s': %s", name, text, oq_env_error(env));
+    bool same = n == oq_json_size(want);
+    for (size_t i = 0; same && i < n; i++) same = ids[i] == oq_json_int(oq_json_at(want, i), -1);
+    if (!same) {
+        char *wanted = NULL;
+        oq_json_dump(env, want, OQ_JSON_COMPACT, &wanted);
+        fprintf(stderr, "got ");
+        for (size_t i = 0; i < n; i++) fprintf(stderr, "%d, ", ids[i]);
+        fail_msg("%s: '%s' wants %s", name, text, wanted);
+    }
+    oq_free(env, ids);
+}
+
+static void check_hard_strings(oq_env *env, const char *path, const char *column)
+{
+    oq_tokenizer *t = NULL;
+    oq_json *data = NULL;
+    if (oq_tokenizer_open(env, path, &t) != OQ_OK) fail_msg("%s", oq_env_error(env));
+    assert_int_equal(oq_json_parse_file(env, DATA "hard.json", 1 << 20, &data), OQ_OK);
+    const oq_json *strings = oq_json_get(data, "strings");
+    assert_true(oq_json_size(strings) >= 180);
+    for (size_t i = 0; i < oq_json_size(strings); i++) {
+        const oq_json *entry = oq_json_at(strings, i);
+        check_ids(env, t, column, oq_json_string(oq_json_get(entry, "text")), oq_json_get(entry, column));
+    }
+    oq_json_free(data);
+    oq_tokenizer_close(env, t);
+}
+
+static void test_toybox(void **state)
+{
+    check_hard_strings(*state, TOYBOX, "toybox");
+}
+
+/* The vocabulary of 150000 pieces does not ship with omniq. */
+static void test_qwen3(void **state)
+{
+    const char *folder = getenv("OMNIQ_TOKENIZERS");
+    char path[1024];
+    snprintf(path, sizeof path, "%s/qwen3-tokenizer.json", folder ? folder : ".");
+    if (!folder || !oq_file_exists(path)) {
+        print_message("skipped: set OMNIQ_TOKENIZERS to a folder with qwen3-tokenizer.json to run it\n");
+        skip();
+    }
+    const double begin = oq_now_s();
+    oq_tokenizer *t = NULL;
+    assert_int_equal(oq_tokenizer_open(*state, path, &t), OQ_OK);
+    print_message("opened in %.0f ms, %zu ids\n", 1e3 * (oq_now_s() - begin), oq_tokenizer_size(t));
+    assert_int_equal(oq_tokenizer_size(t), 151669);
+    assert_int_equal(oq_tokenizer_find(t, "<|im_start|>"), 151644);
+    oq_tokenizer_close(*state, t);
+    check_hard_strings(*state, path, "qwen3");
+}
+
+/* Tokenizers that differ from a common byte vocabulary in one component each; written out, opened, closed. */
+static oq_status open_text(oq_env *env, const char *json, size_t n, oq_tokenizer **out)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizer-test-%ld.json", OMNIQ_BINARY_DIR, (long)getpid());
+    assert_int_equal(oq_file_write_all(env, path, json, n), OQ_OK);
+    const oq_status st = oq_tokenizer_open(env, path, out);
+    unlink(path);
+    return st;
+}
+
+static void open_variant(oq_env *env, const oq_json *data, const oq_json *variant, oq_tokenizer **out)
+{
+    oq_json *tokenizer = oq_json_copy(oq_json_get(variant, "tokenizer"));
+    oq_json *model = oq_json_copy(oq_json_get(tokenizer, "model"));
+    static const char *const shared[] = {"vocab", "merges"};
+    for (size_t i = 0; i < OQ_COUNT(shared); i++)
+        if (oq_json_string(oq_json_get(model, shared[i])))
+            oq_json_set(model, shared[i], oq_json_copy(oq_json_get(data, shared[i])));
+    oq_json_set(tokenizer, "model", model);
+    char *text = NULL;
+    assert_int_equal(oq_json_dump(env, tokenizer, OQ_JSON_COMPACT, &text), OQ_OK);
+    if (open_text(env, text, strlen(text), out) != OQ_OK) fail_msg("%s", oq_env_error(env));
+    oq_free(env, text);
+    oq_json_free(tokenizer);
+}
+
+static void test_variants(void **state)
+{
+    oq_env *env = *state;
+    oq_json *data = NULL;
+    assert_int_equal(oq_json_parse_file(env, DATA "variants.json", 1 << 20, &data), OQ_OK);
+    const oq_json *variants = oq_json_get(data, "variants"), *texts = oq_json_get(data, "texts");
+    assert_true(oq_json_size(variants) >= 20 && oq_json_size(texts) >= 30);
+    for (size_t i = 0; i < oq_json_size(variants); i++) {
+        const oq_json *variant = oq_json_at(variants, i), *ids = oq_json_get(variant, "ids");
+        oq_tokenizer *t = NULL;
+        open_variant(env, data, variant, &t);
+        assert_int_equal(oq_json_size(ids), oq_json_size(texts));
+        for (size_t k = 0; k < oq_json_size(texts); k++)
+            check_ids(env, t, oq_json_string(oq_json_get(variant, "name")),
+                      oq_json_string(oq_json_at(texts, k)), oq_json_at(ids, k));
+        oq_tokenizer_close(env, t);
+    }
+    oq_json_free(data);
+}
+
+static void check_bytes(oq_env *env, const oq_tokenizer *t, const char *text, size_t n, const int32_t *want,
+                        size_t count)
+{
+    int32_t *ids = NULL;
+    size_t got = 0;
+    assert_int_equal(oq_tokenizer_encode(env, t, text, n, false, &ids, &got), OQ_OK);
+    assert_int_equal(got, count);
+    assert_memory_equal(ids, want, count * sizeof *want);
+    oq_free(env, ids);
+}
+
+static void test_any_bytes(void **state)
+{
+    oq_env *env = *state;
+    oq_tokenizer *t = NULL;
+    assert_int_equal(oq_tokenizer_open(env, TOYBOX "/tokenizer.json", &t), OQ_OK);
+    static const int32_t nul[] = {77, 1369, 188, 1681, 557, 220, 189, 190, 221, 2423};
+    check_bytes(env, t, "null\0byte \1\2\x7f control", 21, nul, OQ_COUNT(nul));
+    static const int32_t repaired[] = {64,  388, 171, 123, 121, 65, 271,
+                                       171, 123, 121, 171, 123, 121}; /* "a red\ufffdball\ufffd\ufffd" */
+    check_bytes(env, t,
+                "a red\xff"
+                "ball\xe2\x82\xc0",
+                13, repaired, OQ_COUNT(repaired));
+    uint32_t seed = 1;
+    for (int i = 0; i < 2000; i++) {
+        char text[64];
+        for (size_t k = 0; k < sizeof text; k++)
+            text[k] = (char)((seed = seed * 1664525u + 1013904223u) >> 24);
+        int32_t *ids = NULL;
+        size_t n = 0;
+        assert_int_equal(oq_tokenizer_encode(env, t, text, (size_t)i % 65, true, &ids, &n), OQ_OK);
+        for (size_t k = 0; k < n; k++) assert_non_null(oq_tokenizer_piece(t, ids[k]));
+        oq_free(env, ids);
+    }
+    oq_tokenizer_close(env, t);
+}
+
+static void test_lookup(void **state)
+{
+    oq_env *env = *state;
+    oq_tokenizer *t = NULL;
+    assert_int_equal(oq_tokenizer_open(env, TOYBOX, &t), OQ_OK);
+    assert_int_equal(oq_tokenizer_size(t), 4099);
+    assert_int_equal(oq_tokenizer_find(t, "<|im_end|>"), 4096);
+    assert_int_equal(oq_tokenizer_find(t, "no such piece"), -1);
+    assert_string_equal(oq_tokenizer_piece(t, 220), "\xc4\xa0");
+    assert_null(oq_tokenizer_piece(t, -1));
+    assert_null(oq_tokenizer_piece(t, 4099));
+    oq_tokenizer_close(env, t);
+    oq_tokenizer_close(env, NULL);
+}
+
+/* One piece of a megabyte and ten thousand words cost no more than their length times a logarithm. */
+static void test_long_texts(void **state)
+{
+    oq_env *env = *state;
+    oq_tokenizer *t = NULL;
+    assert_int_equal(oq_tokenizer_open(env, TOYBOX, &t), OQ_OK);
+    oq_strbuf text;
+    oq_strbuf_init(&text, env);
+    for (int i = 0; i < 10000; i++) oq_strbuf_puts(&text, i % 2 ? "large " : "ball ");
+    for (int i = 0; i < 1000000; i++) oq_strbuf_putc(&text, 'a');
+    for (int i = 0; i < 1000000; i++) oq_strbuf_putc(&text, ' ');
+    assert_int_equal(oq_strbuf_check(&text, "text"), OQ_OK);
+    int32_t *ids = NULL;
+    size_t n = 0;
+    const double begin = oq_now_s();
+    assert_int_equal(oq_tokenizer_encode(env, t, text.text, text.size, false, &ids, &n), OQ_OK);
+    assert_true(n > 10000);
+    assert_true(oq_now_s() - begin < 60); /* quadratic merging takes hours */
+    oq_free(env, ids);
+    oq_strbuf_deinit(&text);
+    char *huge = calloc(1, OQ_TEXT_MAX_BYTES + 1);
+    assert_non_null(huge);
+    assert_int_equal(oq_tokenizer_encode(env, t, huge, OQ_TEXT_MAX_BYTES + 1, false, &ids, &n), OQ_E_ARG);
+    assert_string_equal(oq_env_error(env), "a text of 16777217 bytes, at most 16777216 are tokenized");
+    oq_env_clear(env);
+    free(huge);
+    oq_tokenizer_close(env, t);
+}
+
+#define V "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2}"
+#define M "\"merges\":[\"a b\"]"
+static const struct refusal {
+    const char *json;
+    oq_status status;
+    const char *text; /* what follows the path */
+} refusals[] = {
+    {"", OQ_E_FORMAT, ": ends at byte 0 where '{' is needed"},
+    {"[]", OQ_E_FORMAT, ": '[' at byte 0 where '{' is needed"},
+    {"{\"model\":{" V "," M "}", OQ_E_FORMAT, ": ends at byte 56 where ',' or '}' is needed"},
+    {"{\"a\":\xff}", OQ_E_FORMAT, ": is not UTF-8 text"},
+    {"{}", OQ_E_FORMAT, ": has no model, so it is not a tokenizer"},
+    {"{\"model\":3}", OQ_E_FORMAT, ": has no model, so it is not a tokenizer"},
+    {"{\"model\":{},\"model\":{}}", OQ_E_FORMAT, ": has two members 'model'"},
+    {"{\"model\":{" V "," V "}}", OQ_E_FORMAT, ": the model has two members 'vocab'"},
+    {"{\"model\":{\"type\":\"WordPiece\"," V "}}", OQ_E_UNSUPPORTED,
+     ": the model 'WordPiece' is not supported"},
+    {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0.5]]}}", OQ_E_UNSUPPORTED,
+     ": the model 'Unigram' is not supported"},
+    {"{\"model\":{\"type\":\"BPE\",\"vocab\":[],\"merges\":[]}}", OQ_E_FORMAT,
+     ": the BPE model has no vocabulary object"},
+    {"{\"model\":{\"type\":\"BPE\"," V "}}", OQ_E_FORMAT, ": the BPE model has no list of merges"},
+    {"{\"model\":{" V "," M ",\"dropout\":0.1}}", OQ_E_UNSUPPORTED,
+     ": 'dropout' of the BPE model is not supported"},
+    {"{\"model\":{" V "," M ",\"byte_fallback\":true}}", OQ_E_UNSUPPORTED,
+     ": 'byte_fallback' of the BPE model is not supported"},
+    {"{\"model\":{" V "," M ",\"end_of_word_suffix\":\"</w>\"}}", OQ_E_UNSUPPORTED,
+     ": 'end_of_word_suffix' of the BPE model is not supported"},
+    {"{\"model\":{" V "," M ",\"fuse_unk\":1}}", OQ_E_FORMAT,
+     ": 'fuse_unk' of the BPE model is a whole number, true or false is needed"},
+    {"{\"model\":{\"vocab\":{\"a\":0,\"a\":1}," M "}}", OQ_E_FORMAT,
+     ": piece 'a' stands twice in the vocabulary"},
+    {"{\"model\":{\"vocab\":{\"a\":0,\"b\":0}," M "}}", OQ_E_FORMAT,
+     ": pieces 'a' and 'b' have the same id 0"},
+    {"{\"model\":{\"vocab\":{\"a\":-1}," M "}}", OQ_E_FORMAT, ": piece 'a' has id -1, ids are 0 to 4194303"},
+    {"{\"model\":{\"vocab\":{\"a\":4194304}," M "}}", OQ_E_FORMAT,
+     ": piece 'a' has id 4194304, ids are 0 to 4194303"},
+    {"{\"model\":{\"vocab\":{\"a\":99999999999999999999}," M "}}", OQ_E_FORMAT,
+     ": '9' at byte 23 where a number that fits 64 bits is needed"},
+    {"{\"model\":{\"vocab\":{\"a\":0.5}," M "}}", OQ_E_FORMAT,
+     ": '0' at byte 23 where a number without a fraction is needed"},
+    {"{\"model\":{\"vocab\":{\"a\":\"0\"}," M "}}", OQ_E_FORMAT,
+     ": '\"' at byte 23 where a whole number is needed"},
+    {"{\"model\":{\"vocab\":{\"\\ud800\":0}," M "}}", OQ_E_FORMAT,
+     ": '\"' at byte 26 where the second half of a surrogate pair is needed"},
+    {"{\"model\":{\"vocab\":{\"\\x\":0}," M "}}", OQ_E_FORMAT,
+     ": 'x' at byte 21 where a known escape is needed"},
+    {"{\"model\":{" V ",\"merges\":[\"a  b\"]}}", OQ_E_FORMAT,
+     ": merge 0 is 'a  b', two pieces with one space are needed"},
+    {"{\"model\":{" V ",\"merges\":[\"ab\"]}}", OQ_E_FORMAT,
+     ": merge 0 is 'ab', two pieces with one space are needed"},
+    {"{\"model\":{" V ",\"merges\":[\"a b\",\"a c\"]}}", OQ_E_FORMAT,
+     ": merge 1 uses the piece 'c', which the vocabulary lacks"},
+    {"{\"model\":{" V ",\"merges\":[\"a b\",\"b a\"]}}", OQ_E_FORMAT,
+     ": merge 1 uses the piece 'ba', which the vocabulary lacks"},
+    {"{\"model\":{" V ",\"merges\":[[\"a\",\"b\",\"b\"]]}}", OQ_E_FORMAT,
+     ": ',' at byte 57 where ']' is needed"},
+    {"{\"model\":{" V ",\"merges\":[3]}}", OQ_E_FORMAT, ": '3' at byte 49 where a string is needed"},
+    {"{\"model\":{" V "," M "},\"normalizer\":{\"type\":\"NFKD\"}}", OQ_E_UNSUPPORTED,
+     ": the normalizer 'NFKD' is not supported"},
+    {"{\"model\":{" V "," M "},\"normalizer\":\"NFC\"}", OQ_E_FORMAT,
+     ": the normalizer is a string, an object is needed"},
+    {"{\"model\":{" V "," M "},\"pre_tokenizer\":{\"type\":\"Metaspace\"}}", OQ_E_UNSUPPORTED,
+     ": the pre-tokenizer 'Metaspace' is not supported"},
+    {"{\"model\":{" V "," M
+     "},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},"
+     "{\"type\":\"Digits\"}]}}",
+     OQ_E_UNSUPPORTED, ": the pre-tokenizer 'Digits' behind ByteLevel is not supported"},
+    {"{\"model\":{" V "," M "},\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\"}}",
+     OQ_E_FORMAT, ": the pattern of the pre-tokenizer Split is neither a regex nor a string"},
+    {"{\"model\":{" V "," M
+     "},\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Alone\",\"pattern\":{\"Regex\":\"a\"}}}",
+     OQ_E_UNSUPPORTED, ": the behavior 'Alone' of the pre-tokenizer Split is not supported"},
+    {"{\"model\":{" V "," M
+     "},\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":"
+     "\"\\\\w+\"}}}",
+     OQ_E_UNSUPPORTED, ": '\\w' in the pattern '\\w+' is not supported"},
+    {"{\"model\":{" V "," M
+     "},\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":"
+     "\"^a\"}}}",
+     OQ_E_UNSUPPORTED, ": '^' in the pattern '^a' is not supported"},
+    {"{\"model\":{" V "," M "},\"post_processor\":{\"type\":\"BertProcessing\"}}", OQ_E_UNSUPPORTED,
+     ": the post-processor 'BertProcessing' is not supported"},
+    {"{\"model\":{" V "," M
+     "},\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
+     "{\"id\":\"x\"}}]}}",
+     OQ_E_FORMAT,
+     ": the post-processor TemplateProcessing holds an item that is neither the text nor a known token"},
+    {"{\"model\":{" V "," M "},\"added_tokens\":{}}", OQ_E_FORMAT,
+     ": 'added_tokens' is an object, a list is needed"},
+    {"{\"model\":{" V "," M "},\"added_tokens\":[{\"id\":5}]}", OQ_E_FORMAT,
+     ": the added token 0 has no content or no id"},
+    {"{\"model\":{" V "," M "},\"added_tokens\":[{\"id\":5,\"content\":\"a\"}]}", OQ_E_FORMAT,
+     ": the added token 'a' has id 5, the vocabulary gives it 0"},
+    {"{\"model\":{" V "," M "},\"added_tokens\":[{\"id\":1,\"content\":\"c\"}]}", OQ_E_FORMAT,
+     ": pieces 'b' and 'c' have the same id 1"},
+    {"{\"model\":{" V "," M "},\"normalizer\":tru}", OQ_E_FORMAT, NULL},
+};
+
+static void test_refusals(void **state)
+{
+    oq_env *env = *state;
+    int wrong = 0;
+    for (size_t i = 0; i < OQ_COUNT(refusals); i++) {
+        const struct refusal *r = &refusals[i];
+        oq_tokenizer *t = NULL;
+        const oq_status st = open_text(env, r->json, strlen(r->json), &t);
+        const char *said = strstr(oq_env_error(env), ".json");
+        if (st != r->status || !said || (r->text && strcmp(said + 5, r->text) != 0))
+            print_error("%s\n gives %s: %s\n", r->json, oq_status_name(st), oq_env_error(env)), wrong++;
+        assert_null(t);
+        oq_env_clear(env);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static void test_absent(void **state)
+{
+    oq_env *env = *state;
+    oq_tokenizer *t = NULL;
+    assert_int_equal(oq_tokenizer_open(env, OMNIQ_SOURCE_DIR "/src/text", &t), OQ_E_NOTFOUND);
+    assert_non_null(strstr(oq_env_error(env), "src/text/tokenizer.json: cannot be opened"));
+    oq_env_clear(env);
+}
+
+/* A vocabulary that does not spell every byte says so when a text needs one. */
+static void test_missing_byte(void **state)
+{
+    oq_env *env = *state;
+    oq_tokenizer *t = NULL;
+    static const char json[] =
+        "{\"model\":{" V "," M "},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+        "false}}";
+    assert_int_equal(open_text(env, json, strlen(json), &t), OQ_OK);
+    int32_t *ids = NULL;
+    size_t n = 0;
+    assert_int_equal(oq_tokenizer_encode(env, t, "abc", 3, true, &ids, &n), OQ_E_UNSUPPORTED);
+    assert_string_equal(oq_env_error(env), "tokenizer: the vocabulary has no piece for byte 0x63");
+    assert_null(ids);
+    oq_env_clear(env);
+    static const int32_t ab[] = {2, 0};
+    check_bytes(env, t, "aba", 3, ab, 2);
+    oq_tokenizer_close(env, t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_toybox),    cmocka_unit_test(test_qwen3),  cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_lookup), cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_absent), cmocka_unit_test(test_missing_byte),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
