@@ -43,7 +43,7 @@ extern "C" {
 #define OQ_VERSION_PATCH  0
 #define OQ_VERSION_STRING "0.1.0"
 
-/* ---- status ------------------------------------------------------------------------------------- */
+/* ---- status -------------------------------------------------------------------------------------------- */
 
 /* X(name, value, text); values are never reused. */
 #define OQ_STATUS_MAP(X)                                        \
@@ -70,7 +70,7 @@ OQ_API const char *oq_status_name(oq_status status); /* "E_CONFIG"; "E_UNKNOWN" 
 OQ_API const char *oq_status_text(oq_status status);
 OQ_API const char *oq_version(void);
 
-/* ---- environment -------------------------------------------------------------------------------- */
+/* ---- environment --------------------------------------------------------------------------------------- */
 
 typedef struct oq_env oq_env;
 
@@ -149,7 +149,7 @@ OQ_API oq_status oq_options_set_json(oq_options *options, const char *json);
 /* A positional argument ("inspect PATH", "compare A B"). */
 OQ_API oq_status oq_options_add_argument(oq_options *options, const char *text);
 
-/* ---- reports: what every verb returns ------------------------------------------------------------------- */
+/* ---- reports: what every verb returns ------------------------------------------------------------------ */
 
 typedef struct oq_report oq_report;
 
@@ -161,7 +161,7 @@ OQ_API void        oq_report_free(oq_report *report);
 /* Runs the options' command from beginning to end and writes its files: the command line in one call. */
 OQ_API oq_status oq_run(oq_options *options, oq_report **out);
 
-/* ---- the verbs one by one, for programs that keep a model ----------------------------------------------- */
+/* ---- the verbs one by one, for programs that keep a model ---------------------------------------------- */
 
 typedef struct oq_model oq_model; /* plan + packed weights; read-only after opening, shareable between threads */
 typedef struct oq_media oq_media; /* images: 8 bit RGB, row-major, interleaved */
@@ -181,7 +181,7 @@ OQ_API const uint8_t *oq_media_pixels(const oq_media *media, int index); /* [hei
 OQ_API oq_status      oq_media_save_png(oq_env *env, const oq_media *media, int index, const char *path);
 OQ_API void           oq_media_free(oq_media *media);
 
-/* ---- comparison ------------------------------------------------------------------------------------------- */
+/* ---- comparison ---------------------------------------------------------------------------------------- */
 
 typedef struct oq_metrics { /* on uint8-range values, in double precision; a: reference, b: candidate, d = b - a */
     double mse, rmse, mae, max_abs, l2;
@@ -192,7 +192,7 @@ typedef struct oq_metrics { /* on uint8-range values, in double precision; a: re
 
 OQ_API void oq_metrics_u8(const uint8_t *a, const uint8_t *b, size_t n, oq_metrics *out);
 
-/* ---- methods registered from outside ------------------------------------------------------------------------ */
+/* ---- methods registered from outside ------------------------------------------------------------------- */
 
 /* A method of the caller's own: a name and, per layer, the name of a built-in method that treats it (or "none").
  * `choose` sees the layer's full name ("transformer.layers.0.attention.to_qkv") and its sizes; it returns the

@@ -19,7 +19,7 @@
 
 typedef struct oq_device oq_device; /* one opened device; each backend defines its own */
 
-/* ---- linear: y[m,n] = x[m,k] . W[n,k]^T + bias[n] ----------------------------------------------------------- */
+/* ---- linear: y[m,n] = x[m,k] . W[n,k]^T + bias[n] ------------------------------------------------------ */
 
 typedef struct oq_linear_spec {
     oq_scheme scheme;
@@ -72,7 +72,7 @@ typedef struct oq_attention_kernel {
     void   (*run)(oq_device *device, const oq_attention_args *args);
 } oq_attention_kernel;
 
-/* ---- convolution over NHWC rows --------------------------------------------------------------------------------- */
+/* ---- convolution over NHWC rows ------------------------------------------------------------------------ */
 
 typedef struct oq_conv2d_spec {
     int64_t c_out, c_in;
@@ -100,7 +100,7 @@ typedef struct oq_conv2d_kernel {
     void   (*run)(oq_device *device, const oq_conv2d_args *args);
 } oq_conv2d_kernel;
 
-/* ---- operations --------------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 typedef struct oq_norm_args {
     oq_tensor    x, y;       /* [rows, cols]; in place allowed */
@@ -156,7 +156,7 @@ typedef struct oq_ops {
     int (*all_finite)(oq_device *d, oq_tensor x);
 } oq_ops;
 
-/* ---- the backend itself ---------------------------------------------------------------------------------------------- */
+/* ---- the backend itself -------------------------------------------------------------------------------- */
 
 typedef struct oq_device_info {
     char   name[128];

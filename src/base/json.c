@@ -26,8 +26,7 @@ static oq_json *wrap(json_t *json)
     return (oq_json *)json;
 }
 
-/* ---- reading
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* Depth of brackets outside strings, before jansson recurses over them. */
 static size_t nesting(const char *text, size_t n)
@@ -277,8 +276,7 @@ double oq_json_real(const oq_json *json, double fallback)
     return json_is_number(raw(json)) ? json_number_value(raw(json)) : fallback;
 }
 
-/* ---- building
- * --------------------------------------------------------------------------------------------------- */
+/* ---- building ------------------------------------------------------------------------------------------ */
 
 oq_json *oq_json_new_object(void)
 {
@@ -348,8 +346,7 @@ bool oq_json_append(oq_json *array, oq_json *value)
     return json_array_append_new(raw(array), raw(value)) == 0;
 }
 
-/* ---- writing
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 static void put_string(oq_strbuf *buf, const char *text, size_t n)
 {

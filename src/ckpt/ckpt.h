@@ -52,8 +52,7 @@ const oq_ckpt_tensor *oq_ckpt_find(const oq_ckpt *ckpt, const char *name); /* NU
 /* Value of a metadata key of the first file that has it; NULL: none. */
 const oq_json *oq_ckpt_metadata(const oq_ckpt *ckpt, const char *key);
 
-/* ---- a model folder in diffusers' layout
- * -------------------------------------------------------------------------- */
+/* ---- a model folder in diffusers' layout --------------------------------------------------------------- */
 
 typedef struct oq_folder_component {
     const char *name;         /* "transformer" */

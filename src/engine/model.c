@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- which pipeline
- * ---------------------------------------------------------------------------------------------- */
+/* ---- which pipeline ------------------------------------------------------------------------------------ */
 
 static oq_status unknown_pipeline(oq_env *env, const oq_folder *folder)
 {
@@ -48,8 +47,7 @@ static oq_status find_module(oq_env *env, const oq_folder_component *c, const oq
     return st;
 }
 
-/* ---- components
- * --------------------------------------------------------------------------------------------------- */
+/* ---- components ---------------------------------------------------------------------------------------- */
 
 typedef struct opening { /* inputs of resolve and plan, one per component of the pipeline */
     oq_resolve_input *resolve;
@@ -138,8 +136,7 @@ static oq_status open_components(oq_env *env, oq_model *model, const oq_options 
     return st;
 }
 
-/* ---- the pipeline's own state, and what the plan still lacks
- * ------------------------------------------------------- */
+/* ---- the pipeline's own state, and what the plan still lacks ------------------------------------------- */
 
 static const oq_json *component_config(const oq_model *model, const char *name)
 {

@@ -143,8 +143,7 @@ oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *
     return model->type->check(env, model->self, out);
 }
 
-/* ---- measuring
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- measuring ----------------------------------------------------------------------------------------- */
 
 static size_t machine_memory(const oq_model *model)
 {

@@ -89,8 +89,7 @@ oq_status oq_load_conv2d(const oq_loading *ld, const oq_conv2d *conv, void *dst,
     return st;
 }
 
-/* ---- linear
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- linear -------------------------------------------------------------------------------------------- */
 
 typedef struct planes_owned { /* planes of a whole layer and the buffers behind them */
     oq_planes planes;

@@ -11,7 +11,7 @@
 #include "backend/backend.h"
 #include "base/arena.h"
 
-/* ---- handles: filled by declare (names, shapes), plan (scheme, kernel) and load (bytes) ------------------------- */
+/* ---- handles: filled by declare (names, shapes), plan (scheme, kernel) and load (bytes) ---------------- */
 
 typedef struct oq_part { /* rows of a fused product: its own name in the checkpoint */
     const char *name;    /* full: "layers.0.attention.to_q" */
@@ -57,7 +57,7 @@ typedef struct oq_attention {
     const oq_attention_kernel *kernel; /* plan */
 } oq_attention;
 
-/* ---- builder ----------------------------------------------------------------------------------------------------- */
+/* ---- builder ------------------------------------------------------------------------------------------- */
 
 typedef enum oq_item_kind { OQ_ITEM_LINEAR, OQ_ITEM_VECTOR, OQ_ITEM_TABLE, OQ_ITEM_CONV2D, OQ_ITEM_ATTENTION } oq_item_kind;
 
@@ -100,7 +100,7 @@ oq_status oq_declare_table(oq_builder *b, oq_table *t, const char *name, int64_t
 oq_status oq_declare_conv2d(oq_builder *b, oq_conv2d *c, const char *name, int64_t c_out, int64_t c_in, int kernel);
 oq_status oq_declare_attention(oq_builder *b, oq_attention *a, const char *name, oq_attention_spec spec);
 
-/* ---- execution ---------------------------------------------------------------------------------------------------- */
+/* ---- execution ----------------------------------------------------------------------------------------- */
 
 /* Receives one traced tensor (--trace): host memory, F32 or an integer type; valid during the call alone. */
 typedef oq_status (*oq_trace_sink)(void *user, const char *key, const oq_dtype *dtype, const void *data,
