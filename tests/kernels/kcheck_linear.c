@@ -158,13 +158,15 @@ static void expect(kcheck *kc, problem *p)
     p->bound = kc_new(kc, (size_t)(m * n) * sizeof(double));
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
-            double sum = 0.0, abs_sum = 0.0;
+            double sum = 0.0, abs_sum = 0.0, codes = 0.0; /* codes: exact for integers */
             for (int64_t l = 0; l < k; l++) {
                 const double a = (double)x.value[i * k + l] * (double)x.scale[i * k + l];
                 const double b = (double)w.value[j * k + l] * (double)w.scale[j * k + l];
                 sum += a * b;
                 abs_sum += fabs(a * b);
+                codes += (double)x.value[i * k + l] * (double)w.value[j * k + l];
             }
+            if (p->exact) sum = codes * (double)x.scale[i * k] * (double)w.scale[j * k];
             const double bias = p->has_bias ? (double)((float *)p->bias.data)[j] : 0.0;
             const double error = p->exact ? 4.0 * KC_EPS * fabs(sum) : kc_sum_error(k, abs_sum);
             p->want[i * n + j] = sum + bias;

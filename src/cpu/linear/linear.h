@@ -6,4 +6,19 @@
 
 extern const oq_linear_kernel oq_linear_wany_aany_ref;
 
+/* defined where the compiler targets x86-64 */
+extern const oq_linear_kernel oq_linear_wf32_af32_avx512;
+extern const oq_linear_kernel oq_linear_wbf16_af32_avx512;
+extern const oq_linear_kernel oq_linear_wfp8_af32_avx512;
+extern const oq_linear_kernel oq_linear_wfp8_afp8_avx512;
+extern const oq_linear_kernel oq_linear_wi8_af32_avx512;
+extern const oq_linear_kernel oq_linear_wf32_af32_avx2;
+extern const oq_linear_kernel oq_linear_wbf16_af32_avx2;
+extern const oq_linear_kernel oq_linear_wfp8_af32_avx2;
+extern const oq_linear_kernel oq_linear_wfp8_afp8_avx2;
+extern const oq_linear_kernel oq_linear_wi8_af32_avx2;
+extern const oq_linear_kernel oq_linear_wi8_ai8_avx512vnni;
+extern const oq_linear_kernel oq_linear_wi8_ai8_avxvnni;
+extern const oq_linear_kernel oq_linear_wi8_ai8_avx2;
+
 #endif

@@ -1,0 +1,98 @@
+/* linear_micro_avx512.h -- the AVX-512 microkernel: up to 12 rows x 32 columns in 24 registers, four dwords
+ * of k per round. In assembly because gcc 12 spills accumulators that it is free to place. OP is
+ * "vfmadd231ps" (f32) or "vpdpbusd" (u8 . s8); both take B, the broadcast of A, and the accumulator in this
+ * order. */
+#ifndef OQ_CPU_LINEAR_LINEAR_MICRO_AVX512_H
+#define OQ_CPU_LINEAR_LINEAR_MICRO_AVX512_H
+
+#include "cpu/linear/linear_panel.h"
+
+#define ROW(op, d, at, t, lo, hi)                                                                            \
+    "vbroadcastss " d at ", %%zmm" t "\n\t" op " %%zmm0, %%zmm" t ", %%zmm" lo "\n\t" op " %%zmm1, %%zmm" t  \
+    ", %%zmm" hi "\n\t"
+
+#define R0(op, d)  ROW(op, d, "(%[a0])", "4", "8", "9")
+#define R1(op, d)  ROW(op, d, "(%[a0],%[ld])", "5", "10", "11")
+#define R2(op, d)  ROW(op, d, "(%[a0],%[ld],2)", "6", "12", "13")
+#define R3(op, d)  ROW(op, d, "(%[a1])", "7", "14", "15")
+#define R4(op, d)  ROW(op, d, "(%[a1],%[ld])", "4", "16", "17")
+#define R5(op, d)  ROW(op, d, "(%[a1],%[ld],2)", "5", "18", "19")
+#define R6(op, d)  ROW(op, d, "(%[a2])", "6", "20", "21")
+#define R7(op, d)  ROW(op, d, "(%[a2],%[ld])", "7", "22", "23")
+#define R8(op, d)  ROW(op, d, "(%[a2],%[ld],2)", "4", "24", "25")
+#define R9(op, d)  ROW(op, d, "(%[a3])", "5", "26", "27")
+#define R10(op, d) ROW(op, d, "(%[a3],%[ld])", "6", "28", "29")
+#define R11(op, d) ROW(op, d, "(%[a3],%[ld],2)", "7", "30", "31")
+
+#define ROWS_1(op, d)  R0(op, d)
+#define ROWS_2(op, d)  ROWS_1(op, d) R1(op, d)
+#define ROWS_3(op, d)  ROWS_2(op, d) R2(op, d)
+#define ROWS_4(op, d)  ROWS_3(op, d) R3(op, d)
+#define ROWS_5(op, d)  ROWS_4(op, d) R4(op, d)
+#define ROWS_6(op, d)  ROWS_5(op, d) R5(op, d)
+#define ROWS_7(op, d)  ROWS_6(op, d) R6(op, d)
+#define ROWS_8(op, d)  ROWS_7(op, d) R7(op, d)
+#define ROWS_9(op, d)  ROWS_8(op, d) R8(op, d)
+#define ROWS_10(op, d) ROWS_9(op, d) R9(op, d)
+#define ROWS_11(op, d) ROWS_10(op, d) R10(op, d)
+#define ROWS_12(op, d) ROWS_11(op, d) R11(op, d)
+
+#define LOAD(at, lo, hi)  "vmovups " at "(%[c]), %%zmm" lo "\n\tvmovups 64+" at "(%[c]), %%zmm" hi "\n\t"
+#define STORE(at, lo, hi) "vmovups %%zmm" lo ", " at "(%[c])\n\tvmovups %%zmm" hi ", 64+" at "(%[c])\n\t"
+
+#define C_1(M)  M("0", "8", "9")
+#define C_2(M)  C_1(M) M("128", "10", "11")
+#define C_3(M)  C_2(M) M("256", "12", "13")
+#define C_4(M)  C_3(M) M("384", "14", "15")
+#define C_5(M)  C_4(M) M("512", "16", "17")
+#define C_6(M)  C_5(M) M("640", "18", "19")
+#define C_7(M)  C_6(M) M("768", "20", "21")
+#define C_8(M)  C_7(M) M("896", "22", "23")
+#define C_9(M)  C_8(M) M("1024", "24", "25")
+#define C_10(M) C_9(M) M("1152", "26", "27")
+#define C_11(M) C_10(M) M("1280", "28", "29")
+#define C_12(M) C_11(M) M("1408", "30", "31")
+
+#define DWORD(op, n, da, db)                                                                                 \
+    "vmovups " db "(%[b]), %%zmm0\n\tvmovups 64+" db "(%[b]), %%zmm1\n\t" ROWS_##n(op, da)
+
+#define MICRO(name, op, n)                                                                                   \
+    static void name##_##n(const void *a, size_t lda, const void *b, int64_t rounds, void *c)                \
+    {                                                                                                        \
+        const char *a0 = a, *a1 = a0 + 3 * lda, *a2 = a0 + 6 * lda, *a3 = a0 + 9 * lda;                      \
+        __asm__ volatile(                                                                                    \
+            C_##n(LOAD) ".p2align 5\n1:\n\t" DWORD(op, n, "", "0") DWORD(op, n, "4", "128")                  \
+                DWORD(op, n, "8", "256") DWORD(op, n, "12", "384") "add $16, %[a0]\n\t"                      \
+                                                                   "add $16, %[a1]\n\t"                      \
+                                                                   "add $16, %[a2]\n\t"                      \
+                                                                   "add $16, %[a3]\n\t"                      \
+                                                                   "add $512, %[b]\n\t"                      \
+                                                                   "dec %[rounds]\n\t"                       \
+                                                                   "jnz 1b\n\t" C_##n(STORE)                 \
+            : [a0] "+r"(a0), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [b] "+r"(b), [rounds] "+r"(rounds) \
+            : [ld] "r"(lda), [c] "r"(c)                                                                      \
+            : "memory", "cc", "xmm0", "xmm1", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",       \
+              "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20",      \
+              "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30",      \
+              "xmm31");                                                                                      \
+    }
+
+/* The functions name_1 ... name_12 and their table `name`. */
+#define MICRO_TABLE(name, op)                                                                                \
+    MICRO(name, op, 1)                                                                                       \
+    MICRO(name, op, 2)                                                                                       \
+    MICRO(name, op, 3)                                                                                       \
+    MICRO(name, op, 4)                                                                                       \
+    MICRO(name, op, 5)                                                                                       \
+    MICRO(name, op, 6)                                                                                       \
+    MICRO(name, op, 7)                                                                                       \
+    MICRO(name, op, 8)                                                                                       \
+    MICRO(name, op, 9)                                                                                       \
+    MICRO(name, op, 10)                                                                                      \
+    MICRO(name, op, 11)                                                                                      \
+    MICRO(name, op, 12)                                                                                      \
+    static const oq_panel_micro name[] = {NULL,      name##_1,  name##_2, name##_3, name##_4,                \
+                                          name##_5,  name##_6,  name##_7, name##_8, name##_9,                \
+                                          name##_10, name##_11, name##_12};
+
+#endif

@@ -1,0 +1,204 @@
+/* linear_panel.c -- the frame of the packed-panel product: layout, packing, splitting into tasks. Plain C;
+ * the loops over numbers belong to the engines. Tasks depend on the shape alone, so the number of threads
+ * changes no bit. */
+#include "cpu/linear/linear_panel.h"
+
+#include <string.h>
+
+#include "base/size.h"
+
+enum { ALIGN = 64, PROLOGUE_ROWS = 8 };
+
+static size_t place(size_t *at, size_t bytes)
+{
+    const size_t here = *at;
+    *at = oq_align_up(here + bytes, ALIGN);
+    return here;
+}
+
+void oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *spec, oq_panel_layout *out)
+{
+    const oq_format *const f = spec->scheme.weight;
+    const bool blocks = f->block_k != 0, scaled = f->planes & 1u << OQ_PLANE_SCALE;
+    memset(out, 0, sizeof *out);
+    out->n_panels = oq_ceil_div(spec->n, engine->nr);
+    out->depth = (int64_t)oq_align_up((size_t)oq_ceil_div(spec->k, engine->step), OQ_PANEL_UNROLL);
+    out->element = f->element->bytes;
+    out->panel_bytes = (size_t)(out->depth * engine->step * engine->nr) * out->element;
+    const size_t columns = (size_t)(out->n_panels * engine->nr);
+    out->block_cols = blocks ? oq_ceil_div(spec->k, f->block_k) : 0;
+    const size_t n_blocks = blocks ? (size_t)(oq_ceil_div(spec->n, f->block_n) * out->block_cols) : 0;
+    size_t at = 0;
+    out->input_scale = place(&at, spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR ? sizeof(float) : 0);
+    out->col_scale = place(&at, scaled && !blocks ? columns * sizeof(float) : 0);
+    out->correction = place(&at, engine->step == 4 ? columns * sizeof(int32_t) : 0);
+    out->block_scale = place(&at, n_blocks * sizeof(float));
+    out->panels = place(&at, (size_t)out->n_panels * out->panel_bytes);
+    out->total = at;
+}
+
+size_t oq_panel_packed_bytes(const oq_panel_engine *engine, const oq_linear_spec *spec)
+{
+    oq_panel_layout layout;
+    oq_panel_layout_init(engine, spec, &layout);
+    return layout.total;
+}
+
+/* ---- packing
+ * ------------------------------------------------------------------------------------------------- */
+
+/* One panel: element (k, column) goes to ((k / step) * nr + column) * step + k % step; absent ones are zero.
+ */
+static void pack_panel(const oq_panel_engine *engine, const oq_panel_layout *l, char *dst, const char *w,
+                       int64_t columns, int64_t k)
+{
+    const size_t step = (size_t)engine->step, bytes = l->element, stride = (size_t)engine->nr * step * bytes;
+    memset(dst, 0, l->panel_bytes);
+    for (int64_t c = 0; c < columns; c++) {
+        const char *const src = w + (size_t)(c * k) * bytes;
+        char *const at = dst + (size_t)c * step * bytes;
+        const size_t whole = (size_t)k / step, run = step * bytes;
+        for (size_t i = 0; i < whole; i++) switch (run) {
+            case 1:
+                at[i * stride] = src[i];
+                break;
+            case 2:
+                memcpy(at + i * stride, src + 2 * i, 2);
+                break;
+            default:
+                memcpy(at + i * stride, src + 4 * i, 4);
+                break;
+            }
+        memcpy(at + whole * stride, src + whole * run, (size_t)k % step * bytes);
+    }
+}
+
+static void pack_corrections(const oq_panel_engine *engine, int32_t *dst, const int8_t *w, int64_t n,
+                             int64_t k)
+{
+    memset(dst, 0, oq_align_up((size_t)n, (size_t)engine->nr) * sizeof *dst);
+    for (int64_t c = 0; c < n; c++) {
+        int32_t sum = 0;
+        for (int64_t i = 0; i < k; i++) sum += w[c * k + i];
+        dst[c] = 128 * sum;
+    }
+}
+
+void oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *src, const oq_linear_spec *spec)
+{
+    oq_panel_layout l;
+    oq_panel_layout_init(engine, spec, &l);
+    char *const at = dst;
+    const char *const data = src->plane[OQ_PLANE_DATA];
+    const float *const scale = src->plane[OQ_PLANE_SCALE];
+    const size_t row_bytes = (size_t)spec->k * l.element;
+    memset(at, 0, l.panels);
+    if (spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR)
+        memcpy(at + l.input_scale, src->plane[OQ_PLANE_INPUT_SCALE], sizeof(float));
+    if (l.block_cols)
+        memcpy(at + l.block_scale, scale, (size_t)(oq_ceil_div(spec->n, 128) * l.block_cols) * sizeof *scale);
+    else if (scale)
+        for (int64_t c = 0; c < spec->n; c++)
+            ((float *)(at + l.col_scale))[c] = scale[spec->scheme.weight->block_n ? c : 0];
+    if (engine->step == 4)
+        pack_corrections(engine, (int32_t *)(at + l.correction), (const int8_t *)data, spec->n, spec->k);
+    for (int64_t p = 0; p < l.n_panels; p++) {
+        const int64_t first = p * engine->nr, columns = oq_min_i64(engine->nr, spec->n - first);
+        pack_panel(engine, &l, at + l.panels + (size_t)p * l.panel_bytes, data + (size_t)first * row_bytes,
+                   columns, spec->k);
+    }
+}
+
+/* ---- running
+ * --------------------------------------------------------------------------------------------------- */
+
+/* Rows of A an odd number of cache lines apart: rows of one tile then fall into different sets. */
+static size_t row_stride(const oq_panel_layout *l)
+{
+    const size_t lines =
+        oq_ceil_div((int64_t)l->depth * 4, ALIGN) > 0 ? (size_t)oq_ceil_div(l->depth * 4, ALIGN) : 1;
+    return (lines | 1u) * ALIGN;
+}
+
+/* m rows shared out evenly in parts of at most `most` rows, each a multiple of mr. */
+static int64_t even_part(int64_t m, int64_t most, int64_t mr)
+{
+    const int64_t parts = oq_ceil_div(m, most);
+    return oq_ceil_div(oq_ceil_div(m, parts), mr) * mr;
+}
+
+size_t oq_panel_scratch_bytes(const oq_panel_engine *engine, const oq_linear_spec *spec, int64_t m)
+{
+    oq_panel_layout l;
+    if (m <= 0) return 0;
+    oq_panel_layout_init(engine, spec, &l);
+    const size_t rows = (size_t)oq_min_i64(m, even_part(m, OQ_PANEL_SUPER, engine->mr));
+    return oq_align_up(rows * sizeof(float), ALIGN) + rows * row_stride(&l);
+}
+
+static void prepare_rows(void *user, int64_t task, int worker)
+{
+    (void)worker;
+    const oq_panel_job *const job = user;
+    const int64_t end = oq_min_i64((task + 1) * PROLOGUE_ROWS, job->rows);
+    for (int64_t i = task * PROLOGUE_ROWS; i < end; i++) job->engine->prologue(job, i);
+}
+
+/* One panel of columns for one block of rows. */
+static void multiply(void *user, int64_t task, int worker)
+{
+    (void)worker;
+    const oq_panel_job *const job = user;
+    const oq_panel_engine *const e = job->engine;
+    const int64_t panel = task % job->layout.n_panels, row = task / job->layout.n_panels * job->block;
+    const int64_t rows = oq_min_i64(job->block, job->rows - row), depth = job->layout.depth;
+    _Alignas(64) char buffer[OQ_PANEL_CHUNK * OQ_PANEL_MAX_NR * 4];
+    _Alignas(64) char c[OQ_PANEL_ROWS * OQ_PANEL_MAX_NR * 4];
+    memset(c, 0, (size_t)(rows * e->nr) * 4);
+    for (int64_t first = 0; first < depth; first += OQ_PANEL_CHUNK) {
+        const int64_t count = oq_min_i64(OQ_PANEL_CHUNK, depth - first);
+        const void *const b = e->decode(job, buffer, panel, first, count);
+        const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
+        for (int64_t i = 0; i < rows; i += e->mr)
+            e->micro[oq_min_i64(e->mr, rows - i)](a + (size_t)i * job->lda, job->lda, b,
+                                                  count / OQ_PANEL_UNROLL, c + (size_t)(i * e->nr) * 4);
+    }
+    e->epilogue(job, c, panel, row, rows);
+}
+
+static void job_init(oq_panel_job *job, const oq_panel_engine *engine, const oq_linear_args *args)
+{
+    const oq_linear_spec *const spec = args->spec;
+    const char *const packed = args->packed;
+    oq_panel_layout *const l = &job->layout;
+    memset(job, 0, sizeof *job);
+    job->engine = engine;
+    job->args = args;
+    oq_panel_layout_init(engine, spec, l);
+    if (spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR)
+        job->input_scale = (const float *)(packed + l->input_scale);
+    if (l->block_cols)
+        job->block_scale = (const float *)(packed + l->block_scale);
+    else if (spec->scheme.weight->planes & 1u << OQ_PLANE_SCALE)
+        job->col_scale = (const float *)(packed + l->col_scale);
+    if (engine->step == 4) job->correction = (const int32_t *)(packed + l->correction);
+    job->panels = packed + l->panels;
+    job->lda = row_stride(l);
+}
+
+void oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_linear_args *args)
+{
+    oq_panel_job job;
+    const int64_t m = args->x.rows;
+    if (m <= 0) return;
+    job_init(&job, engine, args);
+    const int64_t part = even_part(m, OQ_PANEL_SUPER, engine->mr);
+    job.row_scale = args->scratch;
+    job.a = (char *)args->scratch + oq_align_up((size_t)oq_min_i64(m, part) * sizeof(float), ALIGN);
+    for (job.first = 0; job.first < m; job.first += part) {
+        job.rows = oq_min_i64(part, m - job.first);
+        job.block = even_part(job.rows, OQ_PANEL_ROWS, engine->mr);
+        oq_pool_run(device->pool, oq_ceil_div(job.rows, PROLOGUE_ROWS), prepare_rows, &job);
+        oq_pool_run(device->pool, oq_ceil_div(job.rows, job.block) * job.layout.n_panels, multiply, &job);
+    }
+}

@@ -1,0 +1,131 @@
+/* linear_panel.h -- one frame for every fast product: weights in panels of `nr` columns at rest in their own type,
+ * activations as rows of `step` elements per dword, a microkernel of mr x nr accumulators, and around it a prologue
+ * (convert or quantize a row of x), a decode (a piece of a panel into L1) and an epilogue (scales, bias, store).
+ * What differs between instruction sets is an oq_panel_engine; what differs between formats is which decode runs. */
+#ifndef OQ_CPU_LINEAR_LINEAR_PANEL_H
+#define OQ_CPU_LINEAR_LINEAR_PANEL_H
+
+#include "cpu/linear/linear.h"
+
+enum {
+    OQ_PANEL_MAX_NR = 32,
+    OQ_PANEL_MAX_MR = 12,
+    OQ_PANEL_UNROLL = 4,   /* dwords of A that a microkernel takes per round */
+    OQ_PANEL_CHUNK = 256,  /* dwords of A per call: a decoded piece of a panel is then at most 32 KB */
+    OQ_PANEL_ROWS = 192,   /* rows of y per task; a multiple of every mr */
+    OQ_PANEL_SUPER = 768   /* rows of x that are prepared at once; bounds the scratch */
+};
+
+/* c[rows][nr] += a[rows][4 * rounds dwords] . b[4 * rounds][nr dwords]; rows of a are `lda` bytes apart. */
+typedef void (*oq_panel_micro)(const void *a, size_t lda, const void *b, int64_t rounds, void *c);
+
+typedef struct oq_panel_job oq_panel_job;
+
+typedef struct oq_panel_engine {
+    int mr, nr;
+    int step;  /* k elements per dword of A: 1 (f32), 2 (i16), 4 (u8) */
+    const oq_panel_micro *micro; /* [mr + 1], indexed by the number of rows; [0] unused */
+    /* Row `row` of x (0 is the job's first) into job->a and job->row_scale. */
+    void (*prologue)(const oq_panel_job *job, int64_t row);
+    /* Dwords [first, first + count) of k of a panel as the microkernel's B; returns where they are: in `buffer`, or in
+     * the packed weights themselves. */
+    const void *(*decode)(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count);
+    /* Rows [row, row + count) of a panel's columns from accumulators c[count][nr] to y. */
+    void (*epilogue)(const oq_panel_job *job, const void *c, int64_t panel, int64_t row, int64_t count);
+} oq_panel_engine;
+
+/* Where things are in the packed weights; offsets in bytes, each a multiple of 64. */
+typedef struct oq_panel_layout {
+    int64_t n_panels, depth;  /* depth: k padded, in dwords of A, a multiple of OQ_PANEL_UNROLL */
+    size_t  element, panel_bytes;
+    size_t  input_scale, col_scale, correction, block_scale, panels, total;
+    int64_t block_cols;       /* block scales per row of blocks; 0: none */
+} oq_panel_layout;
+
+struct oq_panel_job {
+    const oq_panel_engine *engine;
+    const oq_linear_args  *args;
+    oq_panel_layout        layout;
+    const float   *input_scale;  /* static activations, else NULL */
+    const float   *col_scale;    /* [n_panels * nr]; NULL: no column scales */
+    const int32_t *correction;   /* [n_panels * nr]: 128 * sum of codes, for u8 activations */
+    const float   *block_scale;  /* [n / 128][k / 128], folded in by decode; NULL: none */
+    const char    *panels;
+    char          *a;            /* prepared rows of x, lda bytes apart */
+    size_t         lda;
+    float         *row_scale;    /* NULL: none */
+    int64_t        first, rows;  /* rows of x in this round */
+    int64_t        block;        /* rows per task */
+};
+
+void   oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *spec, oq_panel_layout *out);
+size_t oq_panel_packed_bytes(const oq_panel_engine *engine, const oq_linear_spec *spec);
+void   oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *src, const oq_linear_spec *spec);
+size_t oq_panel_scratch_bytes(const oq_panel_engine *engine, const oq_linear_spec *spec, int64_t m);
+void   oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_linear_args *args);
+
+/* An engine's four functions of oq_linear_kernel: the kernels of one engine differ in what they accept. */
+#define OQ_PANEL_ENGINE_DECLARE(name)                                                                        \
+    size_t oq_panel_##name##_packed_bytes(const oq_linear_spec *spec);                                       \
+    void   oq_panel_##name##_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec);              \
+    size_t oq_panel_##name##_scratch_bytes(const oq_linear_spec *spec, int64_t m);                           \
+    void   oq_panel_##name##_run(oq_device *device, const oq_linear_args *args)
+
+#define OQ_PANEL_ENGINE_DEFINE(name, engine)                                                                 \
+    size_t oq_panel_##name##_packed_bytes(const oq_linear_spec *spec)                                        \
+    {                                                                                                        \
+        return oq_panel_packed_bytes(engine, spec);                                                          \
+    }                                                                                                        \
+    void oq_panel_##name##_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec)                 \
+    {                                                                                                        \
+        oq_panel_pack(engine, dst, src, spec);                                                               \
+    }                                                                                                        \
+    size_t oq_panel_##name##_scratch_bytes(const oq_linear_spec *spec, int64_t m)                            \
+    {                                                                                                        \
+        return oq_panel_scratch_bytes(engine, spec, m);                                                      \
+    }                                                                                                        \
+    void oq_panel_##name##_run(oq_device *device, const oq_linear_args *args)                                \
+    {                                                                                                        \
+        oq_panel_run(engine, device, args);                                                                  \
+    }
+
+#define OQ_PANEL_ENGINE_FUNCTIONS(name)                                                                      \
+    .packed_bytes = oq_panel_##name##_packed_bytes, .pack = oq_panel_##name##_pack,                          \
+    .scratch_bytes = oq_panel_##name##_scratch_bytes, .run = oq_panel_##name##_run
+
+OQ_PANEL_ENGINE_DECLARE(f32_avx2);
+OQ_PANEL_ENGINE_DECLARE(f32_avx512);
+OQ_PANEL_ENGINE_DECLARE(i8_avx2);
+OQ_PANEL_ENGINE_DECLARE(i8_avxvnni);
+OQ_PANEL_ENGINE_DECLARE(i8_avx512vnni);
+
+/* ---- what kernels accept --------------------------------------------------------------------------------- */
+
+static inline bool oq_panel_fits(const oq_linear_spec *spec)
+{
+    return spec->n > 0 && spec->k > 0 && spec->n < INT64_C(1) << 31 && spec->k < INT64_C(1) << 31;
+}
+
+static inline bool oq_panel_plain(const oq_linear_spec *spec, const oq_format *format)
+{
+    return spec->scheme.weight == format && !spec->scheme.act && oq_panel_fits(spec);
+}
+
+/* Codes of `element` under f32 scales that the frame knows: tensor, channel, or blocks of 128 x 128. */
+static inline bool oq_panel_scaled(const oq_linear_spec *spec, const oq_dtype *element)
+{
+    const oq_format *const f = spec->scheme.weight;
+    const bool rows = f->block_k == 0 && (f->block_n == 0 || f->block_n == 1);
+    const bool blocks = f->block_n == 128 && f->block_k == 128;
+    return f->element == element && (f->planes & 1u << OQ_PLANE_SCALE) && (rows || blocks) && oq_panel_fits(spec);
+}
+
+/* Exact in int32: 127 * 128 * k stays below 2^31. */
+static inline bool oq_panel_int8(const oq_linear_spec *spec)
+{
+    const oq_scheme *const s = &spec->scheme;
+    return oq_panel_scaled(spec, &oq_dtype_i8) && s->weight->block_k == 0 && s->act == &oq_dtype_i8 &&
+           (s->act_scale == OQ_ACT_DYNAMIC_TOKEN || s->act_scale == OQ_ACT_STATIC_TENSOR) && spec->k <= 130000;
+}
+
+#endif

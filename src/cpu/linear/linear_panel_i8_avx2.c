@@ -1,0 +1,27 @@
+/* linear_panel_i8_avx2.c -- int8 products by vpmaddwd on codes widened to 16 bits: exact, where vpmaddubsw
+ * would saturate. */
+#include "cpu/linear/linear_micro_avx2.h"
+#include "cpu/linear/linear_panel_rows.h"
+
+enum { MR = 6, NR = 16, STEP = 2 };
+
+MICRO_TABLE(micro, OP_I16)
+
+static void prologue(const oq_panel_job *job, int64_t row)
+{
+    int_prologue(job, row, true);
+}
+
+static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count)
+{
+    return i16_decode(job, buffer, panel, first, count);
+}
+
+static void epilogue(const oq_panel_job *job, const void *c, int64_t panel, int64_t row, int64_t count)
+{
+    epilogue_rows(job, c, panel, row, count, NR, true);
+}
+
+static const oq_panel_engine engine = {MR, NR, STEP, micro, prologue, decode, epilogue};
+
+OQ_PANEL_ENGINE_DEFINE(i8_avx2, &engine)

@@ -1,0 +1,27 @@
+/* linear_panel_i8_avx512vnni.c -- int8 products by vpdpbusd, exact: activations as u8 = code + 128, corrected
+ * by the column sums of the weights. */
+#include "cpu/linear/linear_micro_avx512.h"
+#include "cpu/linear/linear_panel_rows.h"
+
+enum { MR = 12, NR = 32, STEP = 4 };
+
+MICRO_TABLE(micro, "vpdpbusd")
+
+static void prologue(const oq_panel_job *job, int64_t row)
+{
+    int_prologue(job, row, false);
+}
+
+static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count)
+{
+    return i8_decode(job, buffer, panel, first, count);
+}
+
+static void epilogue(const oq_panel_job *job, const void *c, int64_t panel, int64_t row, int64_t count)
+{
+    epilogue_rows(job, c, panel, row, count, NR, true);
+}
+
+static const oq_panel_engine engine = {MR, NR, STEP, micro, prologue, decode, epilogue};
+
+OQ_PANEL_ENGINE_DEFINE(i8_avx512vnni, &engine)

@@ -1,0 +1,283 @@
+/* linear_panel_rows.h -- the loops over numbers of the packed-panel product, in plain C for the compiler to
+ * vectorise: each engine file includes this text and so compiles it for its own instruction set. They give
+ * the very bits of oq_act_quantize_row and of the formats' decode_row. */
+#ifndef OQ_CPU_LINEAR_LINEAR_PANEL_ROWS_H
+#define OQ_CPU_LINEAR_LINEAR_PANEL_ROWS_H
+
+#include <string.h>
+
+#include "cpu/linear/linear_panel.h"
+#include "format/float8.h"
+
+/* ---- rows of x
+ * ---------------------------------------------------------------------------------------------- */
+
+static inline void row_load(float *restrict dst, const oq_tensor *x, int64_t row, int64_t k)
+{
+    if (x->dtype == &oq_dtype_bf16) {
+        const uint16_t *const src = (const uint16_t *)x->data + row * x->ld;
+        for (int64_t i = 0; i < k; i++) dst[i] = oq_f32_from_bits((uint32_t)src[i] << 16);
+    } else {
+        memcpy(dst, (const float *)x->data + row * x->ld, (size_t)k * sizeof *dst);
+    }
+}
+
+/* Largest |x|; NaN if one is not finite. As integers, magnitudes compare like numbers and NaN is the largest.
+ */
+static inline float row_amax(const float *x, int64_t k)
+{
+    int32_t top = 0;
+    for (int64_t i = 0; i < k; i++) {
+        const int32_t magnitude = (int32_t)(oq_f32_bits(x[i]) & 0x7fffffffu);
+        top = magnitude > top ? magnitude : top;
+    }
+    return oq_f32_from_bits(top >= 0x7f800000 ? 0x7fc00000u : (uint32_t)top);
+}
+
+/* The e4m3 number nearest to x, as f32: oq_e4m3_to_f32(oq_e4m3_from_f32(x)) without the code in between. */
+static inline float e4m3_nearest(float x)
+{
+    const uint32_t bits = oq_f32_bits(x), magnitude = bits & 0x7fffffffu;
+    const uint32_t small = oq_f32_bits((oq_f32_from_bits(magnitude) + 0x1p14f) - 0x1p14f);
+    const uint32_t normal = (magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) & 0xfff00000u;
+    uint32_t out = magnitude < 0x3c800000u ? small : normal; /* 2^-6 */
+    out = magnitude >= 0x43e00000u ? 0x43e00000u : out;      /* 448 */
+    out = magnitude > 0x7f800000u ? 0x7fc00000u : out;
+    return oq_f32_from_bits(out | (bits & 0x80000000u));
+}
+
+/* x[k] becomes its e4m3 codes as numbers; returns their scale. */
+static inline float row_e4m3(const oq_panel_job *job, float *x, int64_t k)
+{
+    const oq_act_scale how = job->args->spec->scheme.act_scale;
+    const float amax = row_amax(x, k);
+    float scale = job->input_scale ? *job->input_scale : 0.0f;
+    if (how == OQ_ACT_DYNAMIC_TOKEN) {
+        const float least = 1.0f / (448.0f * 512.0f);
+        scale = amax / OQ_E4M3_MAX > least ? amax / OQ_E4M3_MAX : least;
+    }
+    if (how == OQ_ACT_DYNAMIC_GROUP) scale = (amax > 1e-12f ? amax : 1e-12f) / OQ_E4M3_MAX;
+    if (amax != amax) {
+        memset(x, 0, (size_t)k * sizeof *x);
+        return amax;
+    }
+    for (int64_t i = 0; i < k; i++) x[i] = e4m3_nearest(x[i] / scale);
+    return scale;
+}
+
+/* Groups of 128 carry their scale into the numbers; the row's own is 1 then. */
+static inline float row_e4m3_groups(const oq_panel_job *job, float *x, int64_t k)
+{
+    for (int64_t first = 0; first < k; first += OQ_ACT_GROUP) {
+        const int64_t n = k - first < OQ_ACT_GROUP ? k - first : OQ_ACT_GROUP;
+        const float scale = row_e4m3(job, x + first, n);
+        for (int64_t i = 0; i < n; i++) x[first + i] *= scale;
+    }
+    return 1.0f;
+}
+
+static inline void f32_prologue(const oq_panel_job *job, int64_t row)
+{
+    const oq_scheme *const scheme = &job->args->spec->scheme;
+    const int64_t k = job->args->spec->k;
+    float *const a = (float *)(job->a + (size_t)row * job->lda);
+    row_load(a, &job->args->x, job->first + row, k);
+    memset(a + k, 0, (size_t)(job->layout.depth - k) * sizeof *a);
+    float scale = 1.0f;
+    if (scheme->act)
+        scale = scheme->act_scale == OQ_ACT_DYNAMIC_GROUP ? row_e4m3_groups(job, a, k) : row_e4m3(job, a, k);
+    job->row_scale[row] = scale;
+}
+
+/* ---- rows of x as integers: codes in [-127, 127], as i16 or as u8 with 128 added
+ * ------------------------------- */
+
+enum { INT_CHUNK = 512 };
+
+/* 1.5 * 2^23 + v has the nearest even integer of v in its low bits. */
+static inline uint32_t int_bits(float v)
+{
+    v = v > 127.0f ? 127.0f : v;
+    v = v < -127.0f ? -127.0f : v;
+    return oq_f32_bits(v + 0x1.8p23f);
+}
+
+static inline void codes_store(uint32_t *restrict bits, float *restrict x, int64_t n, float factor,
+                               bool divide)
+{
+    if (divide)
+        for (int64_t i = 0; i < n; i++) bits[i] = int_bits(x[i] / factor);
+    else
+        for (int64_t i = 0; i < n; i++) bits[i] = int_bits(x[i] * factor);
+}
+
+static inline float int_amax(const oq_tensor *x, int64_t row, int64_t k)
+{
+    float part[INT_CHUNK], top = 0.0f;
+    for (int64_t first = 0; first < k; first += INT_CHUNK) {
+        const int64_t n = k - first < INT_CHUNK ? k - first : INT_CHUNK;
+        const oq_tensor piece = oq_tensor_cols(*x, first, n);
+        row_load(part, &piece, row, n);
+        const float amax = row_amax(part, n);
+        if (amax != amax) return amax;
+        top = amax > top ? amax : top;
+    }
+    return top;
+}
+
+/* How codes come from numbers: factor, whether it divides, and the scale of the row. factor NaN: all codes
+ * are 0. */
+typedef struct int_rule {
+    float factor, scale;
+    bool divide;
+} int_rule;
+
+static inline int_rule int_rule_of(const oq_panel_job *job, int64_t row, int64_t k)
+{
+    const float amax = int_amax(&job->args->x, row, k), none = oq_f32_from_bits(0x7fc00000u);
+    if (amax != amax) return (int_rule){none, amax, false};
+    if (job->input_scale) return (int_rule){*job->input_scale, *job->input_scale, true};
+    const float factor = 127.0f / amax;
+    if (oq_f32_bits(factor) >= 0x7f800000u) return (int_rule){none, 0.0f, false};
+    return (int_rule){factor, amax / 127.0f, false};
+}
+
+static inline void int_prologue(const oq_panel_job *job, int64_t row, bool wide)
+{
+    const oq_tensor *const x = &job->args->x;
+    const int64_t k = job->args->spec->k, from = job->first + row,
+                  padded = job->layout.depth * (wide ? 2 : 4);
+    char *const a = job->a + (size_t)row * job->lda;
+    const int_rule rule = int_rule_of(job, from, k);
+    job->row_scale[row] = rule.scale;
+    memset(a, wide ? 0 : 0x80, (size_t)(wide ? 2 * padded : padded));
+    if (rule.factor != rule.factor) return;
+    for (int64_t first = 0; first < k; first += INT_CHUNK) {
+        const int64_t n = k - first < INT_CHUNK ? k - first : INT_CHUNK;
+        const oq_tensor piece = oq_tensor_cols(*x, first, n);
+        float part[INT_CHUNK];
+        uint32_t bits[INT_CHUNK];
+        row_load(part, &piece, from, n);
+        codes_store(bits, part, n, rule.factor, rule.divide);
+        int16_t *const wide_at = (int16_t *)a + first;
+        uint8_t *const narrow_at = (uint8_t *)a + first;
+        if (wide)
+            for (int64_t i = 0; i < n; i++) wide_at[i] = (int16_t)(uint16_t)bits[i];
+        else
+            for (int64_t i = 0; i < n; i++) narrow_at[i] = (uint8_t)(bits[i] ^ 0x80u);
+    }
+}
+
+/* ---- pieces of panels
+ * -------------------------------------------------------------------------------------------- */
+
+static inline float e4m3_number(uint8_t code)
+{
+    const uint32_t sign = (uint32_t)(code & 0x80u) << 24, magnitude = code & 0x7fu;
+    const uint32_t small = oq_f32_bits((float)(int32_t)magnitude * 0x1p-9f);
+    const uint32_t normal = (magnitude << 20) + (120u << 23);
+    const uint32_t number = magnitude < 8u ? small : normal;
+    return oq_f32_from_bits(sign | (magnitude == 0x7fu ? 0x7fc00000u : number));
+}
+
+static inline void decode_e4m3(float *restrict dst, const uint8_t *restrict src, int64_t n, float scale)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = e4m3_number(src[i]) * scale;
+}
+
+/* Rows [first, first + count) of k; each run within one block of 128 has its own scale. */
+static inline void decode_e4m3_blocks(const oq_panel_job *job, float *dst, const uint8_t *src, int64_t panel,
+                                      int64_t first, int64_t count)
+{
+    const int64_t nr = job->engine->nr;
+    const float *const scale = job->block_scale + panel * nr / 128 * job->layout.block_cols;
+    for (int64_t k = first; k < first + count;) {
+        const int64_t next = (k / 128 + 1) * 128 < first + count ? (k / 128 + 1) * 128 : first + count;
+        /* k beyond the last block is padding: zeros in A, but its scale must exist */
+        const int64_t block = k / 128 < job->layout.block_cols ? k / 128 : job->layout.block_cols - 1;
+        decode_e4m3(dst + (k - first) * nr, src + (k - first) * nr, (next - k) * nr, scale[block]);
+        k = next;
+    }
+}
+
+static inline const void *f32_decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first,
+                                     int64_t count)
+{
+    const int64_t nr = job->engine->nr, n = count * nr;
+    const oq_dtype *const type = job->args->spec->scheme.weight->element;
+    const char *const src =
+        job->panels + (size_t)panel * job->layout.panel_bytes + (size_t)(first * nr) * job->layout.element;
+    float *restrict const dst = buffer;
+    if (type == &oq_dtype_f32) return src;
+    if (type == &oq_dtype_bf16) {
+        const uint16_t *restrict const code = (const uint16_t *)src;
+        for (int64_t i = 0; i < n; i++) dst[i] = oq_f32_from_bits((uint32_t)code[i] << 16);
+    } else if (type == &oq_dtype_i8) {
+        const int8_t *restrict const code = (const int8_t *)src;
+        for (int64_t i = 0; i < n; i++) dst[i] = (float)code[i];
+    } else if (job->block_scale) {
+        decode_e4m3_blocks(job, dst, (const uint8_t *)src, panel, first, count);
+    } else {
+        decode_e4m3(dst, (const uint8_t *)src, n, 1.0f);
+    }
+    return buffer;
+}
+
+static inline const void *i16_decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first,
+                                     int64_t count)
+{
+    const int64_t run = job->engine->nr * 2;
+    const int8_t *restrict const src =
+        (const int8_t *)job->panels + (size_t)panel * job->layout.panel_bytes + (size_t)(first * run);
+    int16_t *restrict const dst = buffer;
+    for (int64_t i = 0; i < count * run; i++) dst[i] = src[i];
+    return buffer;
+}
+
+static inline const void *i8_decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first,
+                                    int64_t count)
+{
+    (void)buffer;
+    (void)count;
+    return job->panels + (size_t)panel * job->layout.panel_bytes + (size_t)(first * job->engine->nr * 4);
+}
+
+/* ---- accumulators to y
+ * ------------------------------------------------------------------------------------------- */
+
+static inline void store_row(const oq_tensor *y, int64_t row, int64_t column, const float *v, int64_t count)
+{
+    if (y->dtype == &oq_dtype_bf16) {
+        uint16_t h[OQ_PANEL_MAX_NR];
+        for (int64_t i = 0; i < OQ_PANEL_MAX_NR; i++) h[i] = oq_bf16_from_f32(v[i]);
+        memcpy((uint16_t *)y->data + row * y->ld + column, h, (size_t)count * sizeof *h);
+    } else {
+        memcpy((float *)y->data + row * y->ld + column, v, (size_t)count * sizeof *v);
+    }
+}
+
+/* y = (c - correction) * row scale * column scale + bias; what is absent is left out. */
+static inline void epilogue_rows(const oq_panel_job *job, const void *c, int64_t panel, int64_t row,
+                                 int64_t count, int nr, bool integers)
+{
+    const oq_linear_args *const args = job->args;
+    const int64_t column = panel * nr, left = args->spec->n - column, columns = left < nr ? left : nr;
+    float scale[OQ_PANEL_MAX_NR], bias[OQ_PANEL_MAX_NR] = {0}, v[OQ_PANEL_MAX_NR] = {0};
+    int32_t correction[OQ_PANEL_MAX_NR] = {0};
+    for (int i = 0; i < OQ_PANEL_MAX_NR; i++) scale[i] = 1.0f;
+    if (job->col_scale) memcpy(scale, job->col_scale + column, (size_t)nr * sizeof *scale);
+    if (job->correction) memcpy(correction, job->correction + column, (size_t)nr * sizeof *correction);
+    if (args->bias) memcpy(bias, args->bias + column, (size_t)columns * sizeof *bias);
+    for (int64_t r = 0; r < count; r++) {
+        const float by_row = job->row_scale[row + r];
+        const float *const f = (const float *)c + r * nr;
+        const int32_t *const q = (const int32_t *)c + r * nr;
+        for (int i = 0; i < nr; i++) {
+            const float sum = integers ? (float)(int32_t)((uint32_t)q[i] - (uint32_t)correction[i]) : f[i];
+            v[i] = sum * by_row * scale[i] + bias[i];
+        }
+        store_row(&args->y, job->first + row + r, column, v, columns);
+    }
+}
+
+#endif

@@ -1,0 +1,12 @@
+/* linear_wbf16_af32_avx512.c -- bf16 weights at rest, plain activations, sums in f32. */
+#include "cpu/linear/linear_panel.h"
+
+static bool accepts(const oq_linear_spec *spec)
+{
+    return oq_panel_plain(spec, &oq_format_bf16);
+}
+
+const oq_linear_kernel oq_linear_wbf16_af32_avx512 = {.name = "linear_wbf16_af32_avx512",
+                                                      .need = OQ_CPU_AVX512,
+                                                      .accepts = accepts,
+                                                      OQ_PANEL_ENGINE_FUNCTIONS(f32_avx512)};
