@@ -63,20 +63,21 @@ oq_status oq_method_unknown(oq_env *env, const char *where, const char *name)
 
 typedef struct value_reader {
     oq_env *env;
+    const char *where;
     const oq_method *method;
     const oq_method_option *row;
 } value_reader;
 
 static oq_status fail_type(const value_reader *r, const char *wanted, const oq_json *value)
 {
-    return oq_fail(r->env, OQ_E_CONFIG, "method '%s': option '%s' must be %s, not %s", r->method->name,
-                   r->row->name, wanted, oq_json_type_name(value));
+    return oq_fail(r->env, OQ_E_CONFIG, "%s: method '%s': option '%s' must be %s, not %s", r->where,
+                   r->method->name, r->row->name, wanted, oq_json_type_name(value));
 }
 
 static oq_status fail_memory(const value_reader *r)
 {
-    return oq_fail(r->env, OQ_E_NOMEM, "method '%s': no memory for option '%s'", r->method->name,
-                   r->row->name);
+    return oq_fail(r->env, OQ_E_NOMEM, "%s: method '%s': no memory for option '%s'", r->where,
+                   r->method->name, r->row->name);
 }
 
 static bool bounded(const oq_method_option *row)
@@ -88,8 +89,8 @@ static oq_status check_bounds(const value_reader *r, double x)
 {
     const oq_method_option *row = r->row;
     if (isfinite(x) && (!bounded(row) || (x >= row->min && x <= row->max))) return OQ_OK;
-    return oq_fail(r->env, OQ_E_CONFIG, "method '%s': option '%s' is %g, it must be between %g and %g",
-                   r->method->name, row->name, x, row->min, row->max);
+    return oq_fail(r->env, OQ_E_CONFIG, "%s: method '%s': option '%s' is %g, it must be between %g and %g",
+                   r->where, r->method->name, row->name, x, row->min, row->max);
 }
 
 static oq_status read_int(const value_reader *r, const oq_json *value, oq_json **out)
@@ -119,8 +120,8 @@ static oq_status read_choice(const value_reader *r, const oq_json *value, oq_jso
         *out = oq_json_new_string(word);
         return OQ_OK;
     }
-    return oq_fail(r->env, OQ_E_CONFIG, "method '%s': option '%s' is '%s', it must be one of %s",
-                   r->method->name, r->row->name, text, r->row->choices);
+    return oq_fail(r->env, OQ_E_CONFIG, "%s: method '%s': option '%s' is '%s', it must be one of %s",
+                   r->where, r->method->name, r->row->name, text, r->row->choices);
 }
 
 static oq_status read_csv(const value_reader *r, const oq_json *value, oq_json **out)
@@ -140,10 +141,11 @@ static oq_status read_list(const value_reader *r, const oq_json *value, oq_json 
     for (size_t i = 0; i < oq_json_size(value); i++) {
         const oq_json *item = oq_json_at(value, i);
         if (oq_json_type(item) != (names ? OQ_JSON_STRING : OQ_JSON_INT))
-            return oq_fail(r->env, OQ_E_CONFIG, "method '%s': option '%s' must be %s; entry %zu is %s",
-                           r->method->name, r->row->name, wanted, i, oq_json_type_name(item));
+            return oq_fail(r->env, OQ_E_CONFIG, "%s: method '%s': option '%s' must be %s; entry %zu is %s",
+                           r->where, r->method->name, r->row->name, wanted, i, oq_json_type_name(item));
         if (names && !*oq_json_string(item))
-            return oq_fail(r->env, OQ_E_CONFIG, "method '%s': entry %zu of option '%s' is an empty string",
+            return oq_fail(r->env, OQ_E_CONFIG,
+                           "%s: method '%s': entry %zu of option '%s' is an empty string", r->where,
                            r->method->name, i, r->row->name);
         if (!names) OQ_TRY(check_bounds(r, (double)oq_json_int(item, 0)));
     }
@@ -203,7 +205,7 @@ static const oq_method_option *find_row(const oq_method *method, const char *key
     return NULL;
 }
 
-static oq_status fail_unknown_option(oq_env *env, const oq_method *method, const char *key)
+static oq_status fail_unknown_option(oq_env *env, const char *where, const oq_method *method, const char *key)
 {
     const char *names[64];
     size_t n = 0;
@@ -214,11 +216,11 @@ static oq_status fail_unknown_option(oq_env *env, const oq_method *method, const
         names[n++] = row->name;
     }
     const int i = oq_name_nearest(key, names, n);
-    const oq_status st = i >= 0
-                             ? oq_fail(env, OQ_E_CONFIG, "method '%s' has no option '%s'; did you mean '%s'?",
-                                       method->name, key, names[i])
-                             : oq_fail(env, OQ_E_CONFIG, "method '%s' has no option '%s'; it has %s",
-                                       method->name, key, oq_strbuf_text(&all));
+    const oq_status st =
+        i >= 0 ? oq_fail(env, OQ_E_CONFIG, "%s: method '%s' has no option '%s'; did you mean '%s'?", where,
+                         method->name, key, names[i])
+               : oq_fail(env, OQ_E_CONFIG, "%s: method '%s' has no option '%s'; it has %s", where,
+                         method->name, key, oq_strbuf_text(&all));
     oq_strbuf_deinit(&all);
     return st;
 }
@@ -238,25 +240,25 @@ static oq_status add_value(const value_reader *r, const char *key, const oq_json
         oq_json_free(checked);
         if (equal) return OQ_OK;
         return oq_fail(r->env, OQ_E_CONFIG,
-                       "method '%s': option '%s' is given twice with different values, once as '%s'",
-                       r->method->name, r->row->name, key);
+                       "%s: method '%s': option '%s' is given twice with different values, once as '%s'",
+                       r->where, r->method->name, r->row->name, key);
     }
     return oq_json_set(into, r->row->name, checked) ? OQ_OK : fail_memory(r);
 }
 
-static oq_status read_members(oq_env *env, const oq_method *method, const oq_json *options, bool strict,
-                              oq_json *into)
+static oq_status read_members(oq_env *env, const char *where, const oq_method *method, const oq_json *options,
+                              bool strict, oq_json *into)
 {
     void *at = NULL;
     const char *key = NULL;
     const oq_json *value = NULL;
     while (oq_json_next(options, &at, &key, &value)) {
-        const value_reader r = {env, method, find_row(method, key)};
+        const value_reader r = {env, where, method, find_row(method, key)};
         if (*key == '_' || (r.row && oq_json_type(value) == OQ_JSON_NULL)) continue;
         if (r.row)
             OQ_TRY(add_value(&r, key, value, into));
         else if (strict || !tolerated(method, key))
-            return fail_unknown_option(env, method, key);
+            return fail_unknown_option(env, where, method, key);
         else
             oq_log(env, OQ_LOG_DEBUG, "method '%s': key '%s' of the checkpoint changes nothing", method->name,
                    key);
@@ -264,16 +266,17 @@ static oq_status read_members(oq_env *env, const oq_method *method, const oq_jso
     return OQ_OK;
 }
 
-oq_status oq_method_options_read(oq_env *env, const oq_method *method, const oq_json *options, bool strict,
-                                 oq_json **out)
+oq_status oq_method_options_read(oq_env *env, const char *where, const oq_method *method,
+                                 const oq_json *options, bool strict, oq_json **out)
 {
     oq_json *raw = options ? oq_json_copy(options) : oq_json_new_object();
     oq_json *read = oq_json_new_object();
     *out = NULL;
     oq_status st = OQ_OK;
-    if (!raw || !read) st = oq_fail(env, OQ_E_NOMEM, "method '%s': no memory for options", method->name);
+    if (!raw || !read)
+        st = oq_fail(env, OQ_E_NOMEM, "%s: method '%s': no memory for options", where, method->name);
     if (st == OQ_OK && method->prepare) st = method->prepare(env, raw);
-    if (st == OQ_OK) st = read_members(env, method, raw, strict, read);
+    if (st == OQ_OK) st = read_members(env, where, method, raw, strict, read);
     oq_json_free(raw);
     if (st == OQ_OK)
         *out = read;
@@ -282,28 +285,30 @@ oq_status oq_method_options_read(oq_env *env, const oq_method *method, const oq_
     return st;
 }
 
-static oq_status fill_defaults(oq_env *env, const oq_method *method, oq_json *options)
+static oq_status fill_defaults(oq_env *env, const char *where, const oq_method *method, oq_json *options)
 {
     for (const oq_method_option *row = method->options; row->name; row++) {
         if (!row->fallback || oq_json_get(options, row->name)) continue;
         oq_json *value = NULL;
         OQ_TRY(oq_json_parse(env, row->fallback, strlen(row->fallback), row->name, &value));
-        if (!oq_json_set(options, row->name, value)) return fail_memory(&(value_reader){env, method, row});
+        if (!oq_json_set(options, row->name, value))
+            return fail_memory(&(value_reader){env, where, method, row});
     }
     return OQ_OK;
 }
 
-oq_status oq_method_args_parse(oq_env *env, oq_arena *arena, oq_json *held, const oq_method *method,
-                               const oq_json *options, bool serialized, oq_method_args **out)
+oq_status oq_method_args_parse(oq_env *env, const char *where, oq_arena *arena, oq_json *held,
+                               const oq_method *method, const oq_json *options, bool serialized,
+                               oq_method_args **out)
 {
     oq_method_args *args = NULL;
     oq_json *read = NULL;
     *out = NULL;
     OQ_TRY(oq_arena_new(arena, 1, sizeof *args, method->name, &args));
-    OQ_TRY(oq_method_options_read(env, method, options, !serialized, &read));
+    OQ_TRY(oq_method_options_read(env, where, method, options, !serialized, &read));
     if (!oq_json_append(held, read))
-        return oq_fail(env, OQ_E_NOMEM, "method '%s': no memory for options", method->name);
-    OQ_TRY(fill_defaults(env, method, read));
+        return oq_fail(env, OQ_E_NOMEM, "%s: method '%s': no memory for options", where, method->name);
+    OQ_TRY(fill_defaults(env, where, method, read));
     *args = (oq_method_args){.method = method, .options = read, .serialized = serialized};
     if (method->validate) OQ_TRY(method->validate(env, args));
     *out = args;

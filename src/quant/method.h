@@ -37,6 +37,15 @@ typedef enum oq_method_option_type {
     OQ_METHOD_ANY
 } oq_method_option_type;
 
+/* Whose value counts where a request meets a checkpoint that was quantized beforehand. */
+typedef enum oq_option_side {
+    OQ_SIDE_FILE,    /* a fact of the file: a request may repeat it, a different value is an error */
+    OQ_SIDE_REQUEST, /* says how to run: the request's value, never the file's */
+    OQ_SIDE_EITHER,  /* true when one of the two says so */
+    OQ_SIDE_ONLINE /* means something for plain weights alone: a request's value has no effect, with a warning
+                    */
+} oq_option_side;
+
 typedef struct oq_method_option {
     const char *name;    /* "activation_scheme" */
     const char *aliases; /* comma separated; NULL: none */
@@ -44,7 +53,7 @@ typedef struct oq_method_option {
     double min, max;      /* both 0: no bounds */
     const char *choices;  /* comma separated */
     const char *fallback; /* JSON text of the default; NULL: absent */
-    bool runtime; /* says how to run, not how the file is: the request's value counts, never the file's */
+    oq_option_side side;
     const char *help;
 } oq_method_option;
 
@@ -92,11 +101,12 @@ oq_status oq_method_unknown(oq_env *env, const char *where, const char *name);
 /* `options` (may be NULL) with canonical keys and checked values, without defaults, as a new object. strict:
  * unknown keys are OQ_E_CONFIG naming the nearest; otherwise the method's `tolerated` ones are dropped. Keys
  * that begin with
- * '_' always are. */
-oq_status oq_method_options_read(oq_env *env, const oq_method *method, const oq_json *options, bool strict,
-                                 oq_json **out);
+ * '_' always are. `where` ("quantization_config", a file) begins the messages. */
+oq_status oq_method_options_read(oq_env *env, const char *where, const oq_method *method,
+                                 const oq_json *options, bool strict, oq_json **out);
 /* Reads, fills in defaults and validates. The args live in `arena`, their options in the JSON list `held`. */
-oq_status oq_method_args_parse(oq_env *env, oq_arena *arena, oq_json *held, const oq_method *method,
-                               const oq_json *options, bool serialized, oq_method_args **out);
+oq_status oq_method_args_parse(oq_env *env, const char *where, oq_arena *arena, oq_json *held,
+                               const oq_method *method, const oq_json *options, bool serialized,
+                               oq_method_args **out);
 
 #endif

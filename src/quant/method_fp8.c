@@ -16,6 +16,7 @@ static const oq_method_option options[] = {
      .type = OQ_METHOD_CHOICE,
      .choices = "tensor,channel,block",
      .fallback = "\"tensor\"",
+     .side = OQ_SIDE_ONLINE,
      .help =
          "what one weight scale covers when plain weights are quantized: the matrix, an output row, 128x128"},
     {.name = "weight_block_size",

@@ -9,10 +9,10 @@
      .type = OQ_METHOD_INTS,                                                                                 \
      .max = 1e9,                                                                                             \
      .fallback = "[]",                                                                                       \
-     .runtime = true,                                                                                        \
+     .side = OQ_SIDE_REQUEST,                                                                                \
      .help = "denoising steps with 8-bit activations"},                                                      \
     {                                                                                                        \
-        .name = "w4a8_fallback_layers", .type = OQ_METHOD_NAMES, .fallback = "[]", .runtime = true,          \
+        .name = "w4a8_fallback_layers", .type = OQ_METHOD_NAMES, .fallback = "[]", .side = OQ_SIDE_REQUEST,  \
         .help = "full names of layers with 8-bit activations"                                                \
     }
 

@@ -12,7 +12,7 @@ static const oq_method_option options[] = {
      .type = OQ_METHOD_INT,
      .max = 1e6,
      .fallback = "5",
-     .runtime = true,
+     .side = OQ_SIDE_REQUEST,
      .help = "online: blocks 0 .. n-1 stay plain"},
     OQ_MXFP4_FALLBACK_ROWS,
     {0},

@@ -46,7 +46,7 @@ static oq_status choose_builtin(oq_env *env, const oq_method *method, const oq_l
     oq_json *held = oq_json_new_array();
     if (!held) return oq_fail(env, OQ_E_NOMEM, "method '%s': no memory for options", method->name);
     oq_arena_init(&arena, env);
-    oq_status st = oq_method_args_parse(env, &arena, held, method, NULL, false, &args);
+    oq_status st = oq_method_args_parse(env, method->name, &arena, held, method, NULL, false, &args);
     if (st == OQ_OK) st = method->choose(env, args, layer, out);
     oq_arena_deinit(&arena);
     oq_json_free(held);

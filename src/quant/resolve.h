@@ -9,7 +9,8 @@
 typedef enum oq_quant_source { OQ_SOURCE_NONE, OQ_SOURCE_ONLINE, OQ_SOURCE_SERIALIZED } oq_quant_source;
 const char *oq_quant_source_name(oq_quant_source s); /* "none", "online", "serialized" */
 
-typedef struct oq_pattern { /* one entry of ignored_layers */
+typedef struct oq_pattern { /* one entry of ignored_layers; one value for all components that share the
+                               request */
     const char *text;
     bool user;       /* the user's (no match: error) or the checkpoint's (no match: warning) */
     int64_t matches; /* layers it matched; counted while planning */
@@ -28,18 +29,27 @@ typedef struct oq_resolved_component {
     const char *class_name;
     oq_quant_source source;
     const char *from;          /* "flag", "config", "checkpoint", "default": where the decision came from */
-    const oq_dialect *dialect; /* serialized only */
+    bool named;                /* the request names this component; false: it is covered by a global one */
+    const oq_dialect *dialect; /* serialized only; NULL: its spelling is not in this build yet */
     oq_declared declared;      /* serialized only */
+    const char *declared_in;   /* file that declares it; NULL: found by the tensors */
     oq_route *routes;          /* longest prefix first; n 0: unquantized */
     size_t n_routes;
+    /* Counted while planning. */
+    int64_t n_layers, n_quantized,
+        n_unlisted;       /* unlisted: plain in a quantized file, though no list names them */
+    const char *unlisted; /* the first of those */
 } oq_resolved_component;
 
 typedef struct oq_resolved {
     oq_arena arena;
+    oq_json *held; /* a list that owns every args' options */
     oq_resolved_component *components;
     size_t n_components;
     const char **warnings;
-    size_t n_warnings;
+    size_t n_warnings, cap_warnings;
+    const char **parts; /* full names of all parts seen while planning, for messages */
+    size_t n_parts, cap_parts;
 } oq_resolved;
 
 typedef struct oq_resolve_input { /* one component of the model, as facts */
