@@ -26,6 +26,19 @@ void oq_cpu_ops_init_ref(oq_ops *out)
 
 void oq_cpu_ops_init(uint64_t features, oq_ops *out)
 {
-    (void)features;
     oq_cpu_ops_init_ref(out);
+#if defined(__x86_64__)
+    if (features & OQ_CPU_AVX2) {
+        oq_elementwise_init_avx2(out);
+        oq_norm_init_avx2(out);
+        oq_rope_init_avx2(out);
+    }
+    if (features & OQ_CPU_AVX512) {
+        oq_elementwise_init_avx512(out);
+        oq_norm_init_avx512(out);
+        oq_rope_init_avx512(out);
+    }
+#else
+    (void)features;
+#endif
 }

@@ -4,6 +4,6 @@
 
 #include "cpu/cpu.h"
 
-extern const oq_attention_kernel oq_attention_ref;
+extern const oq_attention_kernel oq_attention_ref, oq_attention_avx2, oq_attention_avx512;
 
 #endif

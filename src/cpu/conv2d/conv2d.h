@@ -4,7 +4,7 @@
 
 #include "cpu/cpu.h"
 
-extern const oq_conv2d_kernel oq_conv2d_ref;
+extern const oq_conv2d_kernel oq_conv2d_ref, oq_conv2d_avx2, oq_conv2d_avx512;
 
 static inline int64_t oq_conv2d_out_h(const oq_conv2d_spec *s, int64_t h)
 {

@@ -2,6 +2,10 @@
 #include "cpu/conv2d/conv2d.h"
 
 const oq_conv2d_kernel *const oq_cpu_conv2d_list[] = {
+#if defined(__x86_64__)
+    &oq_conv2d_avx512,
+    &oq_conv2d_avx2,
+#endif
     &oq_conv2d_ref,
     NULL,
 };

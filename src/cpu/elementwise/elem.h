@@ -29,6 +29,11 @@ static inline void oq_elem_put(const oq_tensor *t, int64_t row, int64_t col, flo
         ((float *)t->data)[at] = value;
 }
 
+static inline void *oq_elem_row(const oq_tensor *t, int64_t row)
+{
+    return (char *)t->data + row * t->ld * (oq_elem_is_bf16(t) ? 2 : 4);
+}
+
 /* What `value` becomes when it is stored to t. */
 static inline float oq_elem_round(const oq_tensor *t, float value)
 {

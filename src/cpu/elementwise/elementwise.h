@@ -17,4 +17,8 @@ void oq_permute_ref(oq_device *d, oq_tensor y, oq_tensor x, const int64_t dim[6]
 void oq_upsample2x_ref(oq_device *d, oq_tensor y, oq_tensor x, int64_t batch, int64_t h, int64_t w);
 int oq_all_finite_ref(oq_device *d, oq_tensor x);
 
+/* Puts the fast versions over what the table holds. */
+void oq_elementwise_init_avx2(oq_ops *ops);
+void oq_elementwise_init_avx512(oq_ops *ops);
+
 #endif

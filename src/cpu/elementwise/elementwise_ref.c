@@ -6,9 +6,11 @@
 
 #include <math.h>
 
+/* 0.5 x (1 + tanh(u)) without the cancellation of its negative tail. */
 static double gelu_tanh(double x)
 {
-    return 0.5 * x * (1.0 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))); /* sqrt(2/pi) */
+    const double u = 0.79788456080286535588 * (x + 0.044715 * x * x * x); /* sqrt(2/pi) */
+    return x / (1.0 + exp(-2.0 * u));
 }
 
 static float activate(oq_unary kind, double x)
@@ -19,7 +21,7 @@ static float activate(oq_unary kind, double x)
     case OQ_GELU_TANH:
         return (float)gelu_tanh(x);
     case OQ_GELU_ERF:
-        return (float)(0.5 * x * (1.0 + erf(x * 0.70710678118654752440)));
+        return (float)(0.5 * x * erfc(-x * 0.70710678118654752440));
     case OQ_QUICK_GELU:
         return (float)(x / (1.0 + exp(-1.702 * x)));
     case OQ_TANH:

@@ -8,4 +8,8 @@ void oq_rms_norm_ref(oq_device *d, const oq_norm_args *a);
 void oq_layer_norm_ref(oq_device *d, const oq_norm_args *a);
 void oq_group_norm_ref(oq_device *d, const oq_norm_args *a);
 
+/* Puts the fast versions over what the table holds. */
+void oq_norm_init_avx2(oq_ops *ops);
+void oq_norm_init_avx512(oq_ops *ops);
+
 #endif

@@ -1,0 +1,12 @@
+/* attention_avx512.c -- attention_simd.h compiled for AVX-512. */
+#if defined(__x86_64__)
+#include "cpu/attention/attention_simd.h"
+
+const oq_attention_kernel oq_attention_avx512 = {
+    .name = "attention_avx512",
+    .need = OQ_CPU_AVX512,
+    .accepts = accepts,
+    .scratch_bytes = scratch_bytes,
+    .run = run,
+};
+#endif

@@ -1,0 +1,140 @@
+/* group_norm_simd.h -- GroupNorm (+ SiLU) over NHWC rows for norm_avx2.c and norm_avx512.c. Two passes over
+ * an image: sums per column and piece of rows, then the result. Sums are of x minus the column's first value,
+ * so they neither cancel nor lose a constant; f32 over 32 rows, double above. */
+
+#define CELLS      2048 /* columns times pieces: what the caller's stack holds */
+#define FLUSH_ROWS 32
+#define STRIP      (4 * VF)
+
+typedef struct group_job {
+    const oq_norm_args *a;
+    bool xb, yb;
+    int64_t first_row, n_rows; /* of this image */
+    int64_t first_col, n_cols; /* whole groups, n_cols <= CELLS */
+    int64_t n_pieces, n_strips;
+    double sum[CELLS], squares[CELLS];              /* [piece][col] */
+    float mean[CELLS], scale[CELLS], offset[CELLS]; /* [col] y = (x - mean) * scale + offset */
+} group_job;
+
+/* Adds up to FLUSH_ROWS rows of one strip, then empties the vectors into the doubles. */
+static void sum_strip(const group_job *job, int64_t row, int64_t end, int64_t col, double *sum,
+                      double *squares)
+{
+    const int64_t left = job->n_cols - col, at = job->first_col + col;
+    const void *origin = oq_elem_row(&job->a->x, job->first_row);
+    vf shift[4], s[4], q[4];
+    for (int v = 0; v < 4; v++) {
+        shift[v] = v * VF < left ? v_get(origin, job->xb, at + v * VF, left - v * VF) : v_zero();
+        s[v] = q[v] = v_zero();
+    }
+    for (; row < end; row++) {
+        const void *x = oq_elem_row(&job->a->x, row);
+        for (int v = 0; v < 4; v++) {
+            if (v * VF >= left) break;
+            const vf d = v_sub(v_get(x, job->xb, at + v * VF, left - v * VF), shift[v]);
+            s[v] = v_add(s[v], d);
+            q[v] = v_fma(d, d, q[v]);
+        }
+    }
+    float part[2][STRIP];
+    for (int v = 0; v < 4; v++) {
+        v_store(part[0] + v * VF, s[v]);
+        v_store(part[1] + v * VF, q[v]);
+    }
+    for (int64_t j = 0; j < STRIP && j < left; j++) {
+        sum[j] += (double)part[0][j];
+        squares[j] += (double)part[1][j];
+    }
+}
+
+static void sum_task(void *user, int64_t i, int worker)
+{
+    (void)worker;
+    group_job *job = user;
+    const int64_t piece = i / job->n_strips, col = i % job->n_strips * STRIP;
+    const int64_t first = job->n_rows * piece / job->n_pieces,
+                  end = job->n_rows * (piece + 1) / job->n_pieces;
+    double *sum = job->sum + piece * job->n_cols + col, *squares = job->squares + piece * job->n_cols + col;
+    for (int64_t j = 0; j < STRIP && col + j < job->n_cols; j++) sum[j] = squares[j] = 0;
+    for (int64_t row = first; row < end; row += FLUSH_ROWS) {
+        const int64_t stop = row + FLUSH_ROWS < end ? row + FLUSH_ROWS : end;
+        sum_strip(job, job->first_row + row, job->first_row + stop, col, sum, squares);
+    }
+}
+
+/* Columns [col, col + width) of the job become one group: mean and factor of each column. */
+static void settle_group(group_job *job, int64_t col, int64_t width)
+{
+    const double n = (double)job->n_rows;
+    double center[2] = {0, 0}; /* sum of column means, of squares around them */
+    for (int64_t j = col; j < col + width; j++) {
+        double sum = 0, squares = 0;
+        for (int64_t p = 0; p < job->n_pieces; p++) {
+            sum += job->sum[p * job->n_cols + j];
+            squares += job->squares[p * job->n_cols + j];
+        }
+        job->sum[j] = (double)oq_elem_get(&job->a->x, job->first_row, job->first_col + j) + sum / n;
+        center[0] += job->sum[j];
+        center[1] += squares - sum / n * sum;
+    }
+    const double mean = center[0] / (double)width;
+    double total = center[1];
+    for (int64_t j = col; j < col + width; j++) total += n * (job->sum[j] - mean) * (job->sum[j] - mean);
+    const double scale = 1.0 / sqrt(total / (n * (double)width) + (double)job->a->eps);
+    for (int64_t j = col; j < col + width; j++) {
+        const float *weight = job->a->weight, *bias = job->a->bias;
+        const double factor = weight ? scale * (double)weight[job->first_col + j] : scale;
+        job->mean[j] = (float)mean;
+        job->scale[j] = (float)factor;
+        job->offset[j] =
+            (float)((bias ? (double)bias[job->first_col + j] : 0.0) - (mean - (double)job->mean[j]) * factor);
+    }
+}
+
+OQ_INLINE void apply_rows(const group_job *job, int64_t first, int64_t end, bool silu)
+{
+    const oq_norm_args *a = job->a;
+    for (int64_t i = job->first_row + first; i < job->first_row + end; i++) {
+        const void *x = oq_elem_row(&a->x, i);
+        void *y = oq_elem_row(&a->y, i);
+        for (int64_t j = 0; j < job->n_cols; j += VF) {
+            const int64_t n = job->n_cols - j, at = job->first_col + j;
+            vf v = v_sub(v_get(x, job->xb, at, n), v_param(job->mean, j, n, 0.0f));
+            v = v_fma(v, v_param(job->scale, j, n, 0.0f), v_param(job->offset, j, n, 0.0f));
+            v_put(y, job->yb, at, n, silu ? v_swish(v, 1.0f) : v);
+        }
+    }
+}
+
+static void apply_task(const void *args, int64_t first, int64_t end)
+{
+    const group_job *job = args;
+    if (job->a->silu)
+        apply_rows(job, first, end, true);
+    else
+        apply_rows(job, first, end, false);
+}
+
+static void group_norm(oq_device *d, const oq_norm_args *a)
+{
+    const int64_t width = a->x.cols / a->group, per_pass = CELLS / width * width;
+    if (per_pass == 0) { /* a group wider than the stack's cells: nobody's network yet */
+        oq_group_norm_ref(d, a);
+        return;
+    }
+    group_job job = {.a = a, .xb = oq_elem_is_bf16(&a->x), .yb = oq_elem_is_bf16(&a->y)};
+    job.n_rows = a->x.rows / a->batch;
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t col = 0; col < a->x.cols; col += per_pass) {
+            job.first_row = b * job.n_rows;
+            job.first_col = col;
+            job.n_cols = a->x.cols - col < per_pass ? a->x.cols - col : per_pass;
+            job.n_strips = (job.n_cols + STRIP - 1) / STRIP;
+            job.n_pieces = CELLS / job.n_cols;
+            if (job.n_pieces > 64) job.n_pieces = 64;
+            if (job.n_pieces > job.n_rows / 64) job.n_pieces = job.n_rows / 64 > 1 ? job.n_rows / 64 : 1;
+            oq_pool_run(d->pool, job.n_pieces * job.n_strips, sum_task, &job);
+            for (int64_t j = 0; j < job.n_cols; j += width) settle_group(&job, j, width);
+            oq_rows_run(d->pool, job.n_rows, job.n_cols, apply_task, &job);
+        }
+}

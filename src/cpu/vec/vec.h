@@ -1,0 +1,53 @@
+/* vec.h -- one vector of floats, 8 or 16 lanes, so that a kernel's body is written once and compiled for AVX2
+ * and for AVX-512 (by the suffix of the file that includes it). Loads and stores convert BF16; a count below
+ * VF touches that many elements and not one more. */
+#ifndef OQ_CPU_VEC_H
+#define OQ_CPU_VEC_H
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __clang__
+#define OQ_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define OQ_UNROLL _Pragma("GCC unroll 16")
+#endif
+#define OQ_INLINE static inline __attribute__((always_inline))
+
+#if defined(__AVX512F__)
+#include "cpu/vec/vec_512.h"
+#else
+#include "cpu/vec/vec_256.h"
+#endif
+
+/* Element `at` of a row that is BF16 or F32. */
+OQ_INLINE vf v_get(const void *row, bool bf16, int64_t at, int64_t n)
+{
+    if (n >= VF) return bf16 ? v_load_bf16((const uint16_t *)row + at) : v_load((const float *)row + at);
+    return bf16 ? v_load_bf16_n((const uint16_t *)row + at, n) : v_load_n((const float *)row + at, n);
+}
+
+OQ_INLINE void v_put(void *row, bool bf16, int64_t at, int64_t n, vf x)
+{
+    if (bf16) {
+        if (n >= VF)
+            v_store_bf16((uint16_t *)row + at, x);
+        else
+            v_store_bf16_n((uint16_t *)row + at, n, x);
+    } else if (n >= VF) {
+        v_store((float *)row + at, x);
+    } else {
+        v_store_n((float *)row + at, n, x);
+    }
+}
+
+/* A vector of f32 parameters (weights, biases); NULL gives `absent`. */
+OQ_INLINE vf v_param(const float *p, int64_t at, int64_t n, float absent)
+{
+    if (!p) return v_set(absent);
+    return n >= VF ? v_load(p + at) : v_load_n(p + at, n);
+}
+
+#endif

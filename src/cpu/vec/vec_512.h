@@ -1,0 +1,172 @@
+/* vec_512.h -- vec.h's primitives for AVX-512 F+BW+DQ+VL. */
+#ifndef OQ_CPU_VEC_512_H
+#define OQ_CPU_VEC_512_H
+
+#define VF 16
+typedef __m512 vf;
+
+OQ_INLINE vf v_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+OQ_INLINE vf v_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+OQ_INLINE vf v_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+OQ_INLINE vf v_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+OQ_INLINE vf v_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+OQ_INLINE vf v_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+OQ_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+} /* a b + c */
+OQ_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+} /* c - a b */
+/* If either operand is NaN the result is the second one. */
+OQ_INLINE vf v_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+OQ_INLINE vf v_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+OQ_INLINE vf v_neg(vf a)
+{
+    return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
+}
+OQ_INLINE vf v_abs(vf a)
+{
+    return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a);
+}
+OQ_INLINE vf v_rint(vf a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+OQ_INLINE vf v_scale2(vf a, vf n)
+{
+    return _mm512_scalef_ps(a, n);
+} /* a * 2^n, n whole */
+/* a < b ? x : y, lane by lane; unordered gives y */
+OQ_INLINE vf v_if_less(vf a, vf b, vf x, vf y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+
+OQ_INLINE float v_sum(vf a)
+{
+    return _mm512_reduce_add_ps(a);
+}
+OQ_INLINE float v_largest(vf a)
+{
+    return _mm512_reduce_max_ps(a);
+}
+
+OQ_INLINE __mmask16 v_mask(int64_t n)
+{
+    return (__mmask16)(0xffffu >> (16 - n));
+} /* 0 < n <= 16 */
+
+OQ_INLINE vf v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+OQ_INLINE void v_store(float *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+OQ_INLINE vf v_load_n(const float *p, int64_t n)
+{
+    return _mm512_maskz_loadu_ps(v_mask(n), p);
+}
+OQ_INLINE void v_store_n(float *p, int64_t n, vf x)
+{
+    _mm512_mask_storeu_ps(p, v_mask(n), x);
+}
+
+OQ_INLINE vf v_from_bf16(__m256i h)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+OQ_INLINE vf v_load_bf16(const uint16_t *p)
+{
+    return v_from_bf16(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+OQ_INLINE vf v_load_bf16_n(const uint16_t *p, int64_t n)
+{
+    return v_from_bf16(_mm256_maskz_loadu_epi16(v_mask(n), p));
+}
+
+/* Nearest even in the upper halves; the lower halves are whatever. NaN stays NaN, quiet. */
+OQ_INLINE __m512i v_bf16_bits(vf x)
+{
+    const __m512i u = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x400000));
+    return _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), up, quiet);
+}
+
+OQ_INLINE vf v_round_bf16(vf x)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(v_bf16_bits(x), _mm512_set1_epi32((int)0xffff0000u)));
+}
+
+OQ_INLINE __m256i v_to_bf16(vf x)
+{
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(v_bf16_bits(x), 16));
+}
+
+OQ_INLINE void v_store_bf16(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, v_to_bf16(x));
+}
+
+OQ_INLINE void v_store_bf16_n(uint16_t *p, int64_t n, vf x)
+{
+    _mm256_mask_storeu_epi16(p, v_mask(n), v_to_bf16(x));
+}
+
+/* p0 p0 p1 p1 ...: n lanes out of n / 2 floats (n even). */
+OQ_INLINE vf v_load_pairs(const float *p, int64_t n)
+{
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    return _mm512_permutexvar_ps(twice, v_load_n(p, n / 2));
+}
+
+OQ_INLINE vf v_swap_pairs(vf x)
+{
+    return _mm512_permute_ps(x, 0xb1);
+}
+
+/* -a0 a1 -a2 a3 ... */
+OQ_INLINE vf v_neg_even(vf x)
+{
+    return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), _mm512_set1_epi64(0x80000000)));
+}
+
+/* Does any lane hold an infinity or a NaN? */
+OQ_INLINE bool v_any_wild(vf x)
+{
+    const __m512i e = _mm512_set1_epi32(0x7f800000);
+    return _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(x), e), e) != 0;
+}
+
+#endif
