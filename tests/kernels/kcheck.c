@@ -13,6 +13,9 @@ static const struct family {
     void (*check)(kcheck *kc);
 } families[] = {
     {"linear", kcheck_linear},
+    {"attention", kcheck_attention},
+    {"conv2d", kcheck_conv2d},
+    {"ops", kcheck_ops},
 };
 
 static int usage(const char *word)

@@ -100,5 +100,8 @@ void kc_bench(kcheck *kc, const char *kernel, const char *what, double flop, voi
 /* ---- the families ---------------------------------------------------------------------------------------------- */
 
 void kcheck_linear(kcheck *kc);
+void kcheck_attention(kcheck *kc);
+void kcheck_conv2d(kcheck *kc);
+void kcheck_ops(kcheck *kc);
 
 #endif

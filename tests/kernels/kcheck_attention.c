@@ -1,0 +1,297 @@
+/* kcheck_attention.c -- every attention kernel against softmax in double: head widths, lengths around every
+ * block edge, shared key heads, causality, masks, biases, both element types, numbers that are none. */
+#include "kernels/kcheck.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/size.h"
+
+typedef struct problem {
+    oq_attention_spec spec;
+    int64_t n_q, n_kv;
+    float scale;
+    kc_matrix q, k, v;
+    kc_buf mask, bias;
+    bool has_mask, has_bias, poisoned; /* poisoned: NaN behind the mask */
+    int64_t bias_head, bias_row;
+    kc_class class;
+    double *want, *bound; /* [n_q, n_heads * head_dim] */
+} problem;
+
+static kc_matrix random_matrix(kcheck *kc, kc_rng *rng, kc_class class, int64_t rows, int64_t cols,
+                               float gain)
+{
+    const oq_dtype *const type = kc_below(rng, 2) ? &oq_dtype_f32 : &oq_dtype_bf16;
+    kc_matrix m = kc_matrix_new(kc, type, rows, cols, cols + kc_below(rng, 3) * 5);
+    float *const x = oq_alloc(kc->env, (size_t)(rows * cols) * sizeof *x);
+    kc_fill(rng, class, x, rows, cols);
+    for (int64_t i = 0; i < rows * cols; i++) x[i] *= gain;
+    kc_matrix_set(&m, x);
+    oq_free(kc->env, x);
+    return m;
+}
+
+static float *values(kcheck *kc, const kc_matrix *m)
+{
+    float *const x = oq_alloc(kc->env, (size_t)(m->t.rows * m->t.cols) * sizeof *x);
+    kc_matrix_get(m, x);
+    return x;
+}
+
+static bool sees(const problem *p, int64_t i, int64_t j)
+{
+    if (p->spec.causal && j > i + (p->n_kv - p->n_q)) return false;
+    return !p->has_mask || ((const uint8_t *)p->mask.data)[j];
+}
+
+/* One query row of one head. Bound: an error e of a score changes its weight by a factor of 1 + e. */
+static void solve_row(problem *p, const float *q, const float *k, const float *v, int64_t h, int64_t i,
+                      double *s)
+{
+    const int64_t d = p->spec.head_dim, g = h / (p->spec.n_heads / p->spec.n_kv_heads);
+    const int64_t q_cols = p->spec.n_heads * d, kv_cols = p->spec.n_kv_heads * d;
+    double top = -INFINITY, total = 0, slack = 0;
+    for (int64_t j = 0; j < p->n_kv; j++) {
+        double dot = 0, size = 0;
+        s[j] = -INFINITY;
+        if (!sees(p, i, j)) continue;
+        for (int64_t c = 0; c < d; c++) {
+            const double one = (double)q[i * q_cols + h * d + c] * (double)k[j * kv_cols + g * d + c];
+            dot += one, size += fabs(one);
+        }
+        s[j] = dot * (double)p->scale;
+        if (p->has_bias)
+            s[j] += (double)((const float *)p->bias.data)[h * p->bias_head + i * p->bias_row + j];
+        if (s[j] == -INFINITY) continue; /* a bias or an infinity hides the key */
+        slack = fmax(slack, kc_sum_error(d, size) * (double)p->scale + 4 * KC_EPS * fabs(s[j]));
+        if (s[j] > top || isnan(s[j])) top = s[j];
+    }
+    for (int64_t j = 0; j < p->n_kv; j++) total += s[j] == -INFINITY ? 0.0 : exp(s[j] - top);
+    for (int64_t c = 0; c < d; c++) {
+        double sum = 0, size = 0;
+        for (int64_t j = 0; j < p->n_kv; j++) {
+            if (s[j] == -INFINITY) continue;
+            const double one = exp(s[j] - top) / total * (double)v[j * kv_cols + g * d + c];
+            sum += one, size += fabs(one);
+        }
+        p->want[i * q_cols + h * d + c] = sum;
+        p->bound[i * q_cols + h * d + c] = 2 * slack * size + 2 * kc_sum_error(p->n_kv, size) + 0x1p-120;
+    }
+}
+
+static void solve(kcheck *kc, problem *p)
+{
+    const size_t n = (size_t)(p->n_q * p->spec.n_heads * p->spec.head_dim);
+    float *const q = values(kc, &p->q), *const k = values(kc, &p->k), *const v = values(kc, &p->v);
+    double *const s = oq_alloc(kc->env, (size_t)p->n_kv * sizeof *s);
+    p->want = oq_alloc(kc->env, n * sizeof *p->want);
+    p->bound = oq_alloc(kc->env, n * sizeof *p->bound);
+    for (int64_t h = 0; h < p->spec.n_heads; h++)
+        for (int64_t i = 0; i < p->n_q; i++) solve_row(p, q, k, v, h, i, s);
+    oq_free(kc->env, q), oq_free(kc->env, k), oq_free(kc->env, v), oq_free(kc->env, s);
+}
+
+static void make_mask(kcheck *kc, kc_rng *rng, problem *p)
+{
+    p->mask = kc_buf_new(kc, (size_t)p->n_kv, 1);
+    uint8_t *const seen = p->mask.data;
+    const int64_t kept = kc_below(rng, p->n_kv + 1); /* 0: nobody sees anything */
+    for (int64_t j = 0; j < p->n_kv; j++) seen[j] = kc_below(rng, 2) ? j < kept : kept > 0 && j % 3 != 1;
+    if (!p->poisoned) return;
+    for (int64_t j = 0; j < p->n_kv; j++) {
+        if (seen[j]) continue;
+        const oq_tensor k = oq_tensor_rows(p->k.t, j, 1), v = oq_tensor_rows(p->v.t, j, 1);
+        memset(k.data, 0xff, (size_t)k.cols * k.dtype->bytes);
+        memset(v.data, 0xff, (size_t)v.cols * v.dtype->bytes);
+    }
+}
+
+static void make_bias(kcheck *kc, kc_rng *rng, problem *p)
+{
+    p->bias_row = kc_below(rng, 2) ? p->n_kv + 3 : p->n_kv;
+    p->bias_head = kc_below(rng, 2) ? p->n_q * p->bias_row : 0; /* 0: one for all heads */
+    const int64_t n = p->bias_head * (p->spec.n_heads - 1) + p->bias_row * (p->n_q - 1) + p->n_kv;
+    p->bias = kc_buf_new(kc, (size_t)n * sizeof(float), 4);
+    float *const b = p->bias.data;
+    for (int64_t i = 0; i < n; i++) b[i] = kc_below(rng, 9) ? kc_normal(rng) : -INFINITY;
+}
+
+static problem make(kcheck *kc, kc_rng *rng, oq_attention_spec spec, int64_t n_q, int64_t n_kv,
+                    kc_class class, float gain)
+{
+    problem p = {.spec = spec, .n_q = n_q, .n_kv = n_kv, .class = class};
+    const int64_t odd = class == KC_NAN_ROW ? kc_below(rng, 3) : 3; /* which operand holds the oddity */
+    const kc_class plain = class == KC_NAN_ROW ? KC_NORMAL : class;
+    p.scale = 1.0f / sqrtf((float)spec.head_dim);
+    p.q = random_matrix(kc, rng, odd == 0 ? class : plain, n_q, spec.n_heads * spec.head_dim, gain);
+    p.k = random_matrix(kc, rng, odd == 1 ? class : plain, n_kv, spec.n_kv_heads * spec.head_dim, gain);
+    p.v = random_matrix(kc, rng, odd == 2 ? class : plain, n_kv, spec.n_kv_heads * spec.head_dim, 1.0f);
+    if (class == KC_NAN_ROW) p.spec.causal = false; /* a NaN that no row sees may still reach a causal tile */
+    p.has_mask = kc_below(rng, 3) == 0;
+    p.poisoned = kc_below(rng, 2);
+    p.has_bias = class != KC_NAN_ROW && kc_below(rng, 3) == 0;
+    if (p.has_mask) make_mask(kc, rng, &p);
+    if (p.has_bias) make_bias(kc, rng, &p);
+    solve(kc, &p);
+    return p;
+}
+
+static void free_problem(kcheck *kc, problem *p)
+{
+    kc_matrix_free(kc, &p->q), kc_matrix_free(kc, &p->k), kc_matrix_free(kc, &p->v);
+    kc_buf_free(kc, &p->mask), kc_buf_free(kc, &p->bias);
+    oq_free(kc->env, p->want), oq_free(kc->env, p->bound);
+}
+
+static bool run_once(kcheck *kc, oq_device *device, const oq_attention_kernel *kernel, const problem *p,
+                     oq_tensor o)
+{
+    kc_buf scratch = kc_buf_new(kc, kernel->scratch_bytes(&p->spec, p->n_q, p->n_kv), 0);
+    const oq_attention_args args = {.spec = &p->spec,
+                                    .scale = p->scale,
+                                    .q = p->q.t,
+                                    .k = p->k.t,
+                                    .v = p->v.t,
+                                    .o = o,
+                                    .key_mask = p->has_mask ? p->mask.data : NULL,
+                                    .bias = p->has_bias ? p->bias.data : NULL,
+                                    .bias_head = p->bias_head,
+                                    .bias_row = p->bias_row,
+                                    .scratch = scratch.data};
+    kernel->run(device, &args);
+    const bool intact = kc_buf_intact(&scratch);
+    kc_buf_free(kc, &scratch);
+    return intact;
+}
+
+static bool all_near(kcheck *kc, kc_row *row, const problem *p, const kc_matrix *o)
+{
+    float *const got = values(kc, o);
+    bool ok = true;
+    for (int64_t i = 0; i < o->t.rows * o->t.cols; i++) {
+        const double bound = p->bound[i] + kc_store_error(o->t.dtype, p->want[i]);
+        ok &= kc_near(row, (double)got[i], p->want[i], bound);
+    }
+    oq_free(kc->env, got);
+    return ok;
+}
+
+static void check_kernel(kcheck *kc, kc_row *row, const oq_attention_kernel *kernel, const problem *p)
+{
+    const oq_dtype *const types[2] = {&oq_dtype_f32, &oq_dtype_bf16};
+    const int64_t cols = p->spec.n_heads * p->spec.head_dim;
+    for (int t = 0; t < 2; t++) {
+        kc_matrix o = kc_matrix_new(kc, types[t], p->n_q, cols, cols + 7 * t);
+        kc_matrix alone = kc_matrix_new(kc, types[t], p->n_q, cols, cols + 7 * t);
+        bool ok = run_once(kc, kc->device, kernel, p, o.t);
+        ok &= run_once(kc, &kc->single, kernel, p, alone.t);
+        const bool near = all_near(kc, row, p, &o), same = kc_matrix_same(&o, &alone);
+        ok &= kc_matrix_intact(&o) && kc_matrix_intact(&p->q) && kc_matrix_intact(&p->k) &&
+              kc_matrix_intact(&p->v);
+        kc_case(
+            kc, row, ok && near && same,
+            "%lld queries, %lld keys, %lld/%lld heads of %lld, %s%s%s%s, to %s: guards %d, near %d, same %d",
+            (long long)p->n_q, (long long)p->n_kv, (long long)p->spec.n_heads, (long long)p->spec.n_kv_heads,
+            (long long)p->spec.head_dim, kc_class_name(p->class), p->spec.causal ? ", causal" : "",
+            p->has_mask ? ", mask" : "", p->has_bias ? ", bias" : "", types[t]->label, ok, near, same);
+        kc_matrix_free(kc, &o), kc_matrix_free(kc, &alone);
+    }
+}
+
+static bool usable(const kcheck *kc, const oq_attention_kernel *kernel)
+{
+    return (kernel->need & ~kc->device->features) == 0 && kc_wants(kc, kernel->name);
+}
+
+enum { MAX_KERNELS = 16 };
+
+static void check_case(kcheck *kc, kc_row *rows, kc_rng *rng, oq_attention_spec spec, int64_t n_q,
+                       int64_t n_kv, kc_class class, float gain)
+{
+    problem p = make(kc, rng, spec, n_q, n_kv, class, gain);
+    for (int i = 0; oq_cpu_attention_list[i]; i++) {
+        const oq_attention_kernel *const kernel = oq_cpu_attention_list[i];
+        if (usable(kc, kernel) && kernel->accepts(&p.spec)) check_kernel(kc, &rows[i], kernel, &p);
+    }
+    free_problem(kc, &p);
+}
+
+static const int64_t lengths[] = {1, 15, 16, 17, 24, 25, 33, 64, 257, 300};
+static const int64_t widths[] = {5, 8, 16, 24, 32, 40, 64, 72, 96, 128, 136, 200, 256, 264, 512};
+
+static void check_all(kcheck *kc, kc_row *rows)
+{
+    kc_rng rng = kc_rng_new(kc, "attention", 0);
+    const int64_t n_lengths = (int64_t)OQ_COUNT(lengths);
+    for (int64_t i = 0; i < n_lengths * n_lengths; i++) { /* every pair of lengths, narrow heads */
+        const oq_attention_spec spec = {8 * (1 + kc_below(&rng, 3)), 2, 1 + kc_below(&rng, 2),
+                                        kc_below(&rng, 2)};
+        check_case(kc, rows, &rng, spec, lengths[i / n_lengths], lengths[i % n_lengths],
+                   (kc_class)(i % KC_N_CLASSES), 1.0f);
+    }
+    for (size_t i = 0; i < OQ_COUNT(widths); i++) /* every width */
+        for (int round = 0; round < 3; round++) {
+            const oq_attention_spec spec = {widths[i], 2 + 2 * (round == 1), 1 + (round == 2),
+                                            kc_below(&rng, 2)};
+            const int64_t n_q = lengths[kc_below(&rng, n_lengths - 2)],
+                          n_kv = lengths[kc_below(&rng, n_lengths)];
+            check_case(kc, rows, &rng, spec, n_q, n_kv, round ? KC_NORMAL : KC_NAN_ROW, 1.0f);
+        }
+    for (int i = 0; i < 6; i++) { /* scores in the thousands: one key takes all, nothing overflows */
+        const oq_attention_spec spec = {64, 2, 1, i % 2 == 1};
+        check_case(kc, rows, &rng, spec, 33, lengths[3 + i], KC_NORMAL, 100.0f);
+    }
+}
+
+typedef struct bench {
+    kcheck *kc;
+    const oq_attention_kernel *kernel;
+    oq_attention_args args;
+} bench;
+
+static void bench_run(void *user)
+{
+    const bench *const b = user;
+    b->kernel->run(b->kc->device, &b->args);
+}
+
+static void bench_shape(kcheck *kc, const oq_attention_kernel *kernel, int64_t n, int64_t heads, int64_t d)
+{
+    const oq_attention_spec spec = {d, heads, heads, false};
+    if (!kernel->accepts(&spec)) return;
+    kc_rng rng = kc_rng_new(kc, "attention bench", n);
+    kc_matrix m[4];
+    for (int i = 0; i < 4; i++) m[i] = random_matrix(kc, &rng, KC_NORMAL, n, heads * d, 1.0f);
+    kc_buf scratch = kc_buf_new(kc, kernel->scratch_bytes(&spec, n, n), 0);
+    bench b = {kc,
+               kernel,
+               {.spec = &spec,
+                .scale = 1.0f / sqrtf((float)d),
+                .q = m[0].t,
+                .k = m[1].t,
+                .v = m[2].t,
+                .o = m[3].t,
+                .scratch = scratch.data}};
+    char what[64];
+    snprintf(what, sizeof what, "S=%lld H=%lld D=%lld", (long long)n, (long long)heads, (long long)d);
+    kc_bench(kc, kernel->name, what, 4.0 * (double)(n * n * heads * d), bench_run, &b);
+    for (int i = 0; i < 4; i++) kc_matrix_free(kc, &m[i]);
+    kc_buf_free(kc, &scratch);
+}
+
+void kcheck_attention(kcheck *kc)
+{
+    kc_row rows[MAX_KERNELS] = {{0}};
+    for (int i = 0; oq_cpu_attention_list[i]; i++) rows[i].kernel = oq_cpu_attention_list[i]->name;
+    if (!kc->bench) check_all(kc, rows);
+    for (int i = 0; oq_cpu_attention_list[i]; i++) {
+        const oq_attention_kernel *const kernel = oq_cpu_attention_list[i];
+        if (!kc->bench) kc_row_print(&rows[i]);
+        if (!kc->bench || !usable(kc, kernel)) continue;
+        bench_shape(kc, kernel, 288, 3, 64);
+        if (kernel->need) bench_shape(kc, kernel, 1024, 24, 128);
+        if (kernel->need) bench_shape(kc, kernel, 1024, 1, 512);
+    }
+}
