@@ -2,16 +2,34 @@
 BUILD  ?= build
 JOBS   ?= $(shell nproc)
 PREFIX ?= /usr/local
+OUT    ?= out/demo
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all check clean install
+.PHONY: all check demo bench fmt lint golden-update install clean
 all:
 	@cmake -S . -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; rm -f $(BUILD).log; exit 1; }; rm -f $(BUILD).log
 	@cmake --build $(BUILD) -j $(JOBS)
 
-check: all
-	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+check: all # ends with "N passed, N failed"
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) || true
+	@tools/dev/count_tests $(BUILD)/Testing/Temporary/LastTest.log
+
+demo: all # pictures and a report in out/demo
+	@sh tools/dev/demo.sh $(BUILD)/omniq $(OUT)
+
+bench: all # kernels, layers, whole runs; BENCH='--json --only kernels'
+	@$(BUILD)/omniq bench -m models/toybox $(BENCH)
+
+fmt:
+	@find src include tools tests -name '*.[ch]' | xargs clang-format -i
+
+lint: all
+	@tools/dev/lint $(BUILD)
+
+golden-update: all # then look at the diff
+	@UPDATE=1 sh tests/golden/run.sh $(BUILD)/omniq
+	@UPDATE=1 tools/dev/check_exports $(BUILD)/libomniq.so
 
 install: all
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD)

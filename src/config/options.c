@@ -2,7 +2,6 @@
  * table's row at once, read back by name. Defaults are not known here. */
 #include "config/options.h"
 
-#include "base/file.h"
 #include "base/strbuf.h"
 
 #include <errno.h>
@@ -245,13 +244,6 @@ static oq_status check_choice(const oq_options *o, const oq_option_info *row, co
     return oq_fail(o->env, OQ_E_ARG, "%s must be one of %s, not '%s'", row->name, row->choices, text);
 }
 
-/* `--quantization-config FILE`: rows with "config" in their name take a file's path without '@'. */
-static bool names_a_file(const oq_option_info *row, const char *text)
-{
-    return strstr(row->name, "quantization-config") && text[0] && !strchr("{[@", text[0]) &&
-           oq_file_exists(text) && !oq_file_is_dir(text);
-}
-
 static oq_status put(oq_options *o, const oq_option_info *row, const char *text)
 {
     size_t n = 0;
@@ -262,17 +254,6 @@ static oq_status put(oq_options *o, const oq_option_info *row, const char *text)
     texts_clear(o->env, list);
     *list = replaced;
     return OQ_OK;
-}
-
-static oq_status put_file_spec(oq_options *o, const oq_option_info *row, const char *path)
-{
-    oq_strbuf buf;
-    oq_strbuf_init(&buf, o->env);
-    oq_strbuf_printf(&buf, "@%s", path);
-    oq_status st = oq_strbuf_check(&buf, "options");
-    if (st == OQ_OK) st = put(o, row, oq_strbuf_text(&buf));
-    oq_strbuf_deinit(&buf);
-    return st;
 }
 
 static oq_status set_row(oq_options *o, const oq_option_info *row, const char *text)
@@ -292,8 +273,6 @@ static oq_status set_row(oq_options *o, const oq_option_info *row, const char *t
         text = word;
         break;
     case OQ_OPTION_SPEC:
-        if (names_a_file(row, text)) return put_file_spec(o, row, text);
-        break;
     case OQ_OPTION_STRING:
     case OQ_OPTION_LIST:
         break;

@@ -44,7 +44,7 @@ static oq_status set_quantization(const comparison *c, const oq_compare_side *s)
         OQ_TRY(set_if(s->options, "quantization", side_option(c, s, "quantization", key)));
         return set_if(s->options, "ignored-layers", side_option(c, s, "ignored-layers", key));
     }
-    if (config[0] != '@') {
+    if (config[0] != '@' && !oq_file_exists(config)) {
         OQ_TRY(oq_json_parse(c->env, config, strlen(config), key, &json));
         const bool object = oq_json_type(json) == OQ_JSON_OBJECT;
         const char *kind = oq_json_type_name(json);
@@ -53,7 +53,7 @@ static oq_status set_quantization(const comparison *c, const oq_compare_side *s)
         oq_json_free(json);
         if (!object) return OQ_E_ARG;
     }
-    return oq_options_set(s->options, "quantization", config);
+    return oq_options_set(s->options, "quantization-config", config);
 }
 
 static oq_status make_options(const comparison *c, oq_compare_side *s)

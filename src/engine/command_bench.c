@@ -1,0 +1,97 @@
+/* command_bench.c -- how fast this machine runs kernels, a model's layers and whole pictures. */
+#include "engine/bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+oq_status oq_bench_add(oq_bench *b, const oq_bench_row *row, double *ms, size_t n, const char *peer)
+{
+    oq_json *o = oq_json_new_object();
+    qsort(ms, n, sizeof *ms, compare_doubles);
+    const double median = n % 2 ? ms[n / 2] : (ms[n / 2 - 1] + ms[n / 2]) / 2;
+    const double gflops = row->flops > 0 ? row->flops / median / 1e6 : 0;
+    oq_json_set(o, "op", oq_json_new_string(row->op));
+    oq_json_set(o, "shape", oq_json_new_string(row->shape));
+    oq_json_set(o, "dtype", oq_json_new_string(row->dtype));
+    oq_json_set(o, "kernel", oq_json_new_string(row->kernel));
+    oq_json_set(o, "ms", oq_json_new_real(median));
+    oq_json_set(o, "gflops", row->flops > 0 ? oq_json_new_real(gflops) : oq_json_new_null());
+    oq_json_set(o, "min", oq_json_new_real(ms[0]));
+    oq_json_set(o, "max", oq_json_new_real(ms[n - 1]));
+    oq_json_set(o, "n", oq_json_new_int((int64_t)n));
+    oq_json_set(o, "peer", oq_json_new_string(peer));
+    oq_json_append(b->rows, o);
+    oq_strbuf_printf(b->text, "%-10s %-28s %-22s %-34s %10.3f", row->op, row->shape, row->dtype,
+                     peer ? peer : row->kernel, median);
+    if (gflops > 0) oq_strbuf_printf(b->text, " %9.1f", gflops);
+    oq_strbuf_putc(b->text, '\n');
+    oq_log(b->env, OQ_LOG_INFO, "bench: %s %s %s %s: %.3f ms", row->op, row->shape, row->dtype,
+           peer ? peer : row->kernel, median);
+    return oq_check_canceled(b->env);
+}
+
+oq_status oq_bench_measure(oq_bench *b, const oq_bench_row *row, oq_bench_fn fn, void *user)
+{
+    enum { MOST = 2000, LEAST = 3 };
+    double ms[MOST];
+    size_t n = 0;
+    OQ_TRY(fn(user));
+    const double start = oq_now_s();
+    while (n < MOST && (n < LEAST || oq_now_s() - start < b->seconds)) {
+        const double begin = oq_now_s();
+        OQ_TRY(fn(user));
+        ms[n++] = (oq_now_s() - begin) * 1e3;
+    }
+    return oq_bench_add(b, row, ms, n, NULL);
+}
+
+static bool wanted(const oq_options *o, const char *section)
+{
+    return strcmp(oq_options_text(o, "only", section), section) == 0;
+}
+
+static oq_status run_sections(oq_bench *b)
+{
+    const bool model = oq_options_given(b->options, "model");
+    if (!model && oq_options_given(b->options, "only") && !wanted(b->options, "kernels"))
+        return oq_fail(b->env, OQ_E_ARG, "bench of %s needs a model: --model DIR",
+                       oq_options_text(b->options, "only", ""));
+    if (!model && oq_options_flag(b->options, "compare"))
+        return oq_fail(b->env, OQ_E_ARG, "bench --compare needs a model: --model DIR");
+    if (wanted(b->options, "kernels")) OQ_TRY(oq_bench_kernels(b));
+    if (model && wanted(b->options, "layers")) OQ_TRY(oq_bench_layers(b));
+    if (model && wanted(b->options, "whole")) OQ_TRY(oq_bench_whole(b));
+    return oq_options_flag(b->options, "compare") ? oq_bench_peer(b) : OQ_OK;
+}
+
+static oq_status bench(oq_env *env, oq_options *options, oq_report **out)
+{
+    oq_strbuf text;
+    OQ_TRY(oq_command_no_arguments(env, options, "the model is given with --model"));
+    oq_strbuf_init(&text, env);
+    oq_bench b = {.env = env,
+                  .options = options,
+                  .seconds = oq_options_real(options, "seconds", 0.2),
+                  .filter = oq_options_text(options, "filter", NULL),
+                  .rows = oq_json_new_array(),
+                  .text = &text};
+    oq_strbuf_printf(&text, "%-10s %-28s %-22s %-34s %10s %9s\n", "op", "shape", "dtype", "kernel", "ms",
+                     "GFLOP/s");
+    const oq_status st = run_sections(&b);
+    if (st == OQ_OK) return oq_report_finish(env, b.rows, &text, true, out);
+    oq_json_free(b.rows);
+    oq_strbuf_deinit(&text);
+    return st;
+}
+
+const oq_command oq_command_bench = {
+    .info = {"bench", "[-m MODEL] [flags]",
+             "measure kernels, a model's layers and whole runs on this machine"},
+    .run = bench,
+};

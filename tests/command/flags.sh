@@ -1,0 +1,72 @@
+#!/bin/sh
+# flags.sh -- the command line itself: help, versions, unknown names, bounds, missing values, forms of flags.
+. "$(dirname "$0")/lib.sh"
+
+run --help; [ $status = 0 ] && pass || fail "--help status $status"
+says 'usage: omniq COMMAND'
+says 'generate'
+run --version; [ $status = 0 ] && pass || fail "--version status $status"
+says 'omniq 0.1.0'
+says 'cpu: '
+run; [ $status = 2 ] && pass || fail "no arguments: status $status, expected 2"
+for command in generate plan inspect compare tokenize bench methods models devices; do
+    run $command --help
+    [ $status = 0 ] && pass || fail "$command --help: status $status"
+    says "usage: omniq $command"
+    says '--json'
+done
+run help generate; [ $status = 0 ] && pass || fail "help generate: status $status"
+says '--prompt TEXT'
+
+# names
+expect 2 "there is no command 'generat'; the nearest is 'generate'" generat
+expect 2 "there is no command 'xyzzyxyzzy'; the commands are" xyzzyxyzzy
+expect 1 "command 'serve' is not in this build yet" serve
+expect 1 "command 'quantize' is not in this build yet" quantize --help
+expect 2 "generate has no option 'stepz'; the nearest is 'steps'" generate --stepz 3
+expect 2 "generate has no option 'num-inference-step'; the nearest is 'num-inference-steps'" generate --num-inference-step 3
+expect 2 "generate has no option 'Q'" generate -Q
+expect 2 "'policy' is an option of compare, not of generate" generate --policy strict
+expect 1 "option 'diffusion-kv-cache-dtype' is not in this build yet" generate --diffusion-kv-cache-dtype fp8
+expect 1 "option 'lora' is not in this build yet" generate --lora x.safetensors
+expect 1 "option 'tensor-parallel-size' spreads work over several devices" compare --tensor-parallel-size 2
+
+# values
+expect 2 "option 'prompt' needs a value" generate --prompt
+expect 2 "option 'p' needs a value" generate -p
+expect 2 'steps must be from 1 to 1000, not 0' generate --steps 0
+expect 2 'steps must be a whole number from 1 to 1000, not '"'8.5'" generate --steps 8.5
+expect 2 "steps must be a whole number from 1 to 1000, not ''" generate --steps=
+expect 2 'steps must be from 1 to 1000, not 1001' generate --num-inference-steps 1001
+expect 2 "guidance-scale must be finite, not 'nan'" generate --guidance-scale nan
+expect 2 "guidance-scale must be finite, not 'inf'" generate --cfg-scale inf
+expect 2 'guidance-scale must be from 0 to 1000, not -1' generate --guidance-scale -1
+expect 2 "seed must be a whole number -1 or more, not '99999999999999999999'" generate --seed 99999999999999999999
+expect 2 'width must be from 1 to 65536, not 0' generate -W 0
+expect 2 'width must be from 1 to 65536, not 100000' generate -W100000
+expect 2 "height must be a whole number from 1 to 65536, not '0x10'" generate -H=0x10
+expect 2 "dtype must be one of bf16,fp32, not 'fp16'" generate --dtype fp16
+expect 2 "load-format must be one of default,dummy, not 'x'" plan --load-format x
+expect 2 "json must be true or false, not 'maybe'" models --json=maybe
+expect 2 'generate needs a model' generate -p x
+expect 2 'generate needs a prompt' generate -m "$model"
+expect 2 "generate takes no argument 'x'" generate -m "$model" -p y x
+expect 2 'plan needs a model' plan
+expect 2 "methods takes no argument 'x'" methods x
+
+# the same option in other words
+run plan -m "$model" --num-inference-steps=4 --cfg_scale 1 -W128 -H 128 --json
+[ $status = 0 ] && pass || fail "aliases: status $status" "$(cat err)"
+run -- ; [ $status = 2 ] && pass || fail "-- alone: status $status"
+
+# errors as JSON
+run generate --steps 0 --json
+[ "$(cat out)" = '{"error":{"status":"E_ARG","message":"steps must be from 1 to 1000, not 0"}}' ] && pass ||
+    fail 'json error' "$(cat out)"
+run generate -m '"\' -p x --json
+grep -q '"status":"E_NOTFOUND","message":"' out && pass || fail 'json error of an odd name' "$(cat out)"
+
+# quiet says nothing but the error
+run plan -m "$model" -q
+[ $status = 0 ] && [ ! -s err ] && pass || fail 'quiet' "$(cat err)"
+finish
