@@ -3,11 +3,16 @@
  * changes no bit. */
 #include "cpu/linear/linear_panel.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/size.h"
 
-enum { ALIGN = 64, PROLOGUE_ROWS = 8 };
+enum {
+    ALIGN = 64,
+    PROLOGUE_ROWS = 8,
+    A_CACHED = 1 << 20 /* bytes of A that stay in L2 from panel to panel */
+};
 
 static size_t place(size_t *at, size_t bytes)
 {
@@ -84,6 +89,16 @@ static void pack_corrections(const oq_panel_engine *engine, int32_t *dst, const 
     }
 }
 
+/* A NaN code makes its column NaN whatever x is; as the column's (or block's) scale it does so too, and decode need not
+ * look for it. */
+static void move_nan_to_scales(float *scale, const uint8_t *w, const oq_linear_spec *spec, int64_t block_cols)
+{
+    for (int64_t c = 0; c < spec->n; c++)
+        for (int64_t i = 0; i < spec->k; i++)
+            if ((w[c * spec->k + i] & 0x7fu) == 0x7fu)
+                scale[block_cols ? c / 128 * block_cols + i / 128 : c] = NAN;
+}
+
 void oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *src, const oq_linear_spec *spec)
 {
     oq_panel_layout l;
@@ -100,6 +115,9 @@ void oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *sr
     else if (scale)
         for (int64_t c = 0; c < spec->n; c++)
             ((float *)(at + l.col_scale))[c] = scale[spec->scheme.weight->block_n ? c : 0];
+    if (spec->scheme.weight->element == &oq_dtype_f8_e4m3)
+        move_nan_to_scales((float *)(at + (l.block_cols ? l.block_scale : l.col_scale)),
+                           (const uint8_t *)data, spec, l.block_cols);
     if (engine->step == 4)
         pack_corrections(engine, (int32_t *)(at + l.correction), (const int8_t *)data, spec->n, spec->k);
     for (int64_t p = 0; p < l.n_panels; p++) {
@@ -144,26 +162,31 @@ static void prepare_rows(void *user, int64_t task, int worker)
     for (int64_t i = task * PROLOGUE_ROWS; i < end; i++) job->engine->prologue(job, i);
 }
 
-/* One panel of columns for one block of rows. */
+/* A few neighbouring panels of columns for one block of rows: a piece of A is taken from L2 for each of them. */
 static void multiply(void *user, int64_t task, int worker)
 {
     (void)worker;
     const oq_panel_job *const job = user;
     const oq_panel_engine *const e = job->engine;
-    const int64_t panel = task % job->layout.n_panels, row = task / job->layout.n_panels * job->block;
+    const int64_t groups = oq_ceil_div(job->layout.n_panels, job->group);
+    const int64_t panel = task % groups * job->group, row = task / groups * job->block;
+    const int64_t panels = oq_min_i64(job->group, job->layout.n_panels - panel);
     const int64_t rows = oq_min_i64(job->block, job->rows - row), depth = job->layout.depth;
     _Alignas(64) char buffer[OQ_PANEL_CHUNK * OQ_PANEL_MAX_NR * 4];
-    _Alignas(64) char c[OQ_PANEL_ROWS * OQ_PANEL_MAX_NR * 4];
-    memset(c, 0, (size_t)(rows * e->nr) * 4);
+    _Alignas(64) char c[OQ_PANEL_GROUP][OQ_PANEL_ROWS * OQ_PANEL_MAX_NR * 4];
+    for (int64_t p = 0; p < panels; p++) memset(c[p], 0, (size_t)(rows * e->nr) * 4);
     for (int64_t first = 0; first < depth; first += OQ_PANEL_CHUNK) {
         const int64_t count = oq_min_i64(OQ_PANEL_CHUNK, depth - first);
-        const void *const b = e->decode(job, buffer, panel, first, count);
         const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
-        for (int64_t i = 0; i < rows; i += e->mr)
-            e->micro[oq_min_i64(e->mr, rows - i)](a + (size_t)i * job->lda, job->lda, b,
-                                                  count / OQ_PANEL_UNROLL, c + (size_t)(i * e->nr) * 4);
+        for (int64_t p = 0; p < panels; p++) {
+            const void *const b = e->decode(job, buffer, panel + p, first, count);
+            for (int64_t i = 0; i < rows; i += e->mr)
+                e->micro[oq_min_i64(e->mr, rows - i)](a + (size_t)i * job->lda, job->lda, b,
+                                                      count / OQ_PANEL_UNROLL,
+                                                      c[p] + (size_t)(i * e->nr) * 4);
+        }
     }
-    e->epilogue(job, c, panel, row, rows);
+    for (int64_t p = 0; p < panels; p++) e->epilogue(job, c[p], panel + p, row, rows);
 }
 
 static void job_init(oq_panel_job *job, const oq_panel_engine *engine, const oq_linear_args *args)
@@ -198,7 +221,9 @@ void oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_lin
     for (job.first = 0; job.first < m; job.first += part) {
         job.rows = oq_min_i64(part, m - job.first);
         job.block = even_part(job.rows, OQ_PANEL_ROWS, engine->mr);
+        job.group = (size_t)job.block * job.lda > A_CACHED ? OQ_PANEL_GROUP : 1;
+        const int64_t groups = oq_ceil_div(job.layout.n_panels, job.group);
         oq_pool_run(device->pool, oq_ceil_div(job.rows, PROLOGUE_ROWS), prepare_rows, &job);
-        oq_pool_run(device->pool, oq_ceil_div(job.rows, job.block) * job.layout.n_panels, multiply, &job);
+        oq_pool_run(device->pool, oq_ceil_div(job.rows, job.block) * groups, multiply, &job);
     }
 }

@@ -13,6 +13,7 @@ enum {
     OQ_PANEL_UNROLL = 4,   /* dwords of A that a microkernel takes per round */
     OQ_PANEL_CHUNK = 256,  /* dwords of A per call: a decoded piece of a panel is then at most 32 KB */
     OQ_PANEL_ROWS = 192,   /* rows of y per task; a multiple of every mr */
+    OQ_PANEL_GROUP = 4,    /* panels per task at most */
     OQ_PANEL_SUPER = 768   /* rows of x that are prepared at once; bounds the scratch */
 };
 
@@ -55,7 +56,7 @@ struct oq_panel_job {
     size_t         lda;
     float         *row_scale;    /* NULL: none */
     int64_t        first, rows;  /* rows of x in this round */
-    int64_t        block;        /* rows per task */
+    int64_t        block, group; /* rows and panels per task */
 };
 
 void   oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *spec, oq_panel_layout *out);
