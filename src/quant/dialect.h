@@ -1,5 +1,5 @@
-/* dialect.h -- spelling: how one producer writes quantized layers into files. Decides per layer which tensors hold
- * which plane, and turns stored bytes into canonical ones. */
+/* dialect.h -- spelling: how one producer writes quantized layers into files. Decides per layer which tensors
+ * hold which plane, and turns stored bytes into canonical ones. */
 #ifndef OQ_QUANT_DIALECT_H
 #define OQ_QUANT_DIALECT_H
 
@@ -7,38 +7,52 @@
 #include "quant/method.h"
 
 typedef struct oq_plane_source {
-    const oq_ckpt_tensor *tensor;  /* NULL: the plane has no tensor */
+    const oq_ckpt_tensor *tensor; /* NULL: the plane has no tensor */
     /* Stored bytes -> canonical plane bytes (dst has canonical size); NULL: they are canonical already. */
     void (*fix)(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k);
 } oq_plane_source;
 
 typedef struct oq_part_source { /* one part of one layer as it stands in the file */
     const oq_format *format;    /* canonical format of its planes */
-    const oq_dtype  *act;       /* NULL: weight only */
-    oq_act_scale     act_scale;
-    oq_plane_source  plane[OQ_N_PLANES];
+    const oq_dtype *act;        /* NULL: weight only */
+    oq_act_scale act_scale;
+    oq_plane_source plane[OQ_N_PLANES];
 } oq_part_source;
 
 typedef struct oq_declared { /* what a checkpoint says about its quantization as a whole */
-    const char        *method;   /* canonical method name */
-    const oq_json     *options;  /* options for the method (owned by the arena's json list or the ckpt) */
-    const char *const *ignored;  /* patterns of layers that stay plain */
-    size_t             n_ignored;
+    const oq_method *method;
+    const oq_json *options;     /* with canonical keys, as far as given: no defaults */
+    const char *const *ignored; /* patterns of layers that stay plain */
+    size_t n_ignored;
 } oq_declared;
+
+typedef struct oq_declare_input {
+    oq_arena *arena;          /* the declaration's texts live here */
+    oq_json *held;            /* a JSON list that owns its options */
+    const oq_method *method;  /* named by `quant`; NULL: found by the tensors alone */
+    const oq_json *quant;     /* the component's metadata: a mapping, a method's name, or NULL */
+    const char *quant_source; /* file that it came from */
+    const oq_ckpt *ckpt;
+} oq_declare_input;
+
+/* The declaration as the method's own option rows read it; dialects without peculiarities use it as their
+ * `read`. */
+oq_status oq_declared_read(oq_env *env, const oq_declare_input *in, oq_declared *out);
 
 typedef struct oq_dialect {
     const char *name; /* "fp8", "int8", "modelopt", "comfy", … */
     const char *help;
-    /* By evidence: the component's quantization metadata (NULL: none) and the tensors themselves. */
-    bool      (*detect)(const oq_json *quant, const oq_ckpt *ckpt);
-    oq_status (*read)(oq_env *env, oq_arena *arena, const oq_json *quant, const char *quant_source,
-                      const oq_ckpt *ckpt, oq_declared *out);
-    /* The planes of one part. `name` is the part's name in the checkpoint's spelling. *found false: this part is plain
-     * in the file. Half-present planes (a code without its scale) are OQ_E_FORMAT naming both tensors. */
-    oq_status (*locate)(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name, int64_t n,
-                        int64_t k, oq_part_source *out, bool *found);
+    const oq_method *method; /* what it writes down */
+    /* By evidence: the method that the metadata names (NULL: no metadata) and the tensors themselves. */
+    bool (*detect)(const oq_method *named, const oq_ckpt *ckpt);
+    oq_status (*read)(oq_env *env, const oq_declare_input *in, oq_declared *out);
+    /* The planes of one part. `name` is the part's name in the checkpoint's spelling. *found false: this part
+     * is plain in the file. Half-present planes (a code without its scale) are OQ_E_FORMAT naming both
+     * tensors. */
+    oq_status (*locate)(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
+                        int64_t n, int64_t k, oq_part_source *out, bool *found);
     /* Tensors that no layer needs and that are harmless ("scaled_fp8" marker); NULL: none. */
-    bool      (*harmless)(const oq_ckpt_tensor *tensor);
+    bool (*harmless)(const oq_ckpt_tensor *tensor);
 } oq_dialect;
 
 extern const oq_dialect *const oq_dialect_list[]; /* NULL-terminated, in detection order; dialect_list.c */

@@ -1,0 +1,11 @@
+/* dialect_list.c -- every spelling of quantized checkpoints, in detection order. One line per
+ * dialect_<name>.c. */
+#include "quant/dialect.h"
+
+extern const oq_dialect oq_dialect_fp8, oq_dialect_int8;
+
+const oq_dialect *const oq_dialect_list[] = {
+    &oq_dialect_fp8,
+    &oq_dialect_int8,
+    NULL,
+};

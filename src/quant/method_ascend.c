@@ -1,0 +1,19 @@
+/* method_ascend.c -- msModelSlim's checkpoints; quant_model_description.json names each layer's type. */
+#include "quant/method.h"
+
+static const oq_method_option options[] = {
+    {.name = "quant_model_description", .type = OQ_METHOD_ANY, .help = "a tensor's name to its type"},
+    OQ_METHOD_IGNORED_ROW(""),
+    {0},
+};
+
+const oq_method oq_method_ascend = {
+    .name = "ascend",
+    .aliases = "msmodelslim,modelslim",
+    .help = "checkpoints by Ascend msModelSlim",
+    .options = options,
+    .serialized = true,
+    .producer = true,
+    .tolerated = "*",
+    .missing = OQ_METHOD_MISSING,
+};

@@ -1,0 +1,54 @@
+/* method_bitsandbytes.c -- 4-bit weights by code table (NF4, FP4) in blocks of 64, and LLM.int8 checkpoints.
+ */
+#include "quant/method.h"
+
+static const oq_method_option options[] = {
+    {.name = "quant_type",
+     .aliases = "bnb_4bit_quant_type",
+     .type = OQ_METHOD_CHOICE,
+     .choices = "nf4,fp4",
+     .fallback = "\"nf4\"",
+     .help = "code table of 4-bit weights"},
+    {.name = "compress_statistics",
+     .aliases = "bnb_4bit_use_double_quant",
+     .type = OQ_METHOD_BOOL,
+     .fallback = "true",
+     .help = "quantize the block scales to 8 bits again"},
+    OQ_METHOD_IGNORED_ROW(",llm_int8_skip_modules"),
+    {.name = "load_in_4bit", .type = OQ_METHOD_BOOL, .help = "the checkpoint holds 4-bit weights"},
+    {.name = "load_in_8bit", .type = OQ_METHOD_BOOL, .help = "the checkpoint holds LLM.int8 weights"},
+    {.name = "bnb_4bit_compute_dtype",
+     .type = OQ_METHOD_STRING,
+     .help = "type of the product in the checkpoint's code"},
+    {.name = "bnb_4bit_quant_storage",
+     .type = OQ_METHOD_STRING,
+     .help = "type that the packed bytes are stored under"},
+    {.name = "llm_int8_threshold",
+     .type = OQ_METHOD_REAL,
+     .max = 1e9,
+     .help = "activations above it are multiplied in 16 bit; 0: none"},
+    {0},
+};
+
+static oq_status validate(oq_env *env, const oq_method_args *args)
+{
+    if (oq_json_bool(oq_json_get(args->options, "load_in_4bit"), false) &&
+        oq_json_bool(oq_json_get(args->options, "load_in_8bit"), false))
+        return oq_fail(env, OQ_E_CONFIG,
+                       "method 'bitsandbytes': load_in_4bit and load_in_8bit are both true");
+    return OQ_OK;
+}
+
+const oq_method oq_method_bitsandbytes = {
+    .name = "bitsandbytes",
+    .aliases = "bnb",
+    .help = "4-bit weights (NF4 or FP4) in blocks of 64 with 16-bit activations, and LLM.int8 checkpoints",
+    .options = options,
+    .online = true,
+    .serialized = true,
+    .tolerated = "*",
+    .file_keys =
+        "load_in_4bit,_load_in_4bit,load_in_8bit,_load_in_8bit,bnb_4bit_quant_type,llm_int8_skip_modules",
+    .missing = OQ_METHOD_MISSING,
+    .validate = validate,
+};

@@ -1,0 +1,125 @@
+/* method_modelopt.c -- NVIDIA ModelOpt's checkpoints: FP8 and INT8 layouts (modelopt), NVFP4 (modelopt_fp4),
+ * MXFP8 (modelopt_mxfp8) and per-layer mixtures (modelopt_mixed). Metadata is nested (hf_quant_config.json)
+ * or flat (config.json); it is made flat before the rows are read. */
+#include "quant/method_modelopt.h"
+
+#include "base/names.h"
+
+#include <string.h>
+
+static const struct {
+    const char *algo;
+    const oq_method *method;
+} algorithms[] = {
+    {"FP8", &oq_method_modelopt},           {"FP8_PER_CHANNEL_PER_TOKEN", &oq_method_modelopt},
+    {"FP8_PB_WO", &oq_method_modelopt},     {"W8A8_SQ_PER_CHANNEL", &oq_method_modelopt},
+    {"NVFP4", &oq_method_modelopt_fp4},     {"W4A16_NVFP4", &oq_method_modelopt_fp4},
+    {"NVFP4_AWQ", &oq_method_modelopt_fp4}, {"NVFP4_SVD", &oq_method_modelopt_fp4},
+    {"MXFP8", &oq_method_modelopt_mxfp8},   {"MIXED_PRECISION", &oq_method_modelopt_mixed},
+};
+
+static const oq_method_option options[] = {
+    {.name = "quant_algo",
+     .type = OQ_METHOD_CHOICE,
+     .choices =
+         "FP8,FP8_PER_CHANNEL_PER_TOKEN,FP8_PB_WO,W8A8_SQ_PER_CHANNEL,NVFP4,W4A16_NVFP4,NVFP4_AWQ,NVFP4_SVD,"
+         "MXFP8,MIXED_PRECISION",
+     .help = "the producer's algorithm"},
+    {.name = "group_size",
+     .type = OQ_METHOD_INT,
+     .min = 1,
+     .max = 65536,
+     .help = "columns that share a scale"},
+    OQ_METHOD_IGNORED_ROW(",exclude_modules,ignore"),
+    {.name = "kv_cache_quant_algo",
+     .type = OQ_METHOD_STRING,
+     .help = "the producer's wish for a language model's cache"},
+    {.name = "kv_cache_scheme", .type = OQ_METHOD_OBJECT, .help = "the same in the flat shape"},
+    {.name = "config_groups",
+     .type = OQ_METHOD_OBJECT,
+     .help = "the producer's own description of its groups"},
+    {.name = "quantized_layers",
+     .type = OQ_METHOD_OBJECT,
+     .help = "MIXED_PRECISION: a layer's name to its algorithm"},
+    {.name = "producer", .type = OQ_METHOD_OBJECT, .help = "name and version of the producer"},
+    OQ_METHOD_SERIALIZED_ROW("is_checkpoint_modelopt_serialized"),
+    {0},
+};
+
+static const char *algorithm_of(const oq_json *options_json)
+{
+    const oq_json *nested = oq_json_get(options_json, "quantization");
+    const oq_json *from = oq_json_type(nested) == OQ_JSON_OBJECT ? nested : options_json;
+    return oq_json_string(oq_json_get(from, "quant_algo"));
+}
+
+const oq_method *oq_modelopt_refine(const oq_method *method, const oq_json *options_json)
+{
+    const char *algo = algorithm_of(options_json);
+    if (!method || !algo || method->options != options) return method;
+    for (size_t i = 0; i < OQ_COUNT(algorithms); i++)
+        if (oq_name_equal(algorithms[i].algo, algo)) return algorithms[i].method;
+    return method;
+}
+
+/* Members of "quantization" move up; a member that stands in both shapes with different values is an error
+ * later. */
+static oq_status prepare(oq_env *env, oq_json *raw)
+{
+    oq_json *nested = oq_json_copy(oq_json_get(raw, "quantization"));
+    if (!nested) return OQ_OK;
+    oq_status st = OQ_OK;
+    void *at = NULL;
+    const char *key = NULL;
+    const oq_json *value = NULL;
+    if (oq_json_type(nested) != OQ_JSON_OBJECT)
+        st = oq_fail(env, OQ_E_CONFIG, "method 'modelopt': 'quantization' must be a mapping, not %s",
+                     oq_json_type_name(nested));
+    while (st == OQ_OK && oq_json_next(nested, &at, &key, &value)) {
+        const oq_json *flat = oq_json_get(raw, key);
+        if (flat && !oq_json_equal(flat, value))
+            st = oq_fail(env, OQ_E_CONFIG, "method 'modelopt': '%s' is given twice with different values",
+                         key);
+        else if (!flat && !oq_json_set(raw, key, oq_json_copy(value)))
+            st = oq_fail(env, OQ_E_NOMEM, "method 'modelopt': no memory for '%s'", key);
+    }
+    oq_json_free(nested);
+    return st;
+}
+
+static oq_status validate(oq_env *env, const oq_method_args *args)
+{
+    const char *name = args->method->name;
+    const char *algo = oq_json_string(oq_json_get(args->options, "quant_algo"));
+    if (!args->serialized) return OQ_OK;
+    if (!algo)
+        return oq_fail(env, OQ_E_CONFIG, "method '%s': the checkpoint's metadata has no quant_algo", name);
+    const oq_method *meant = oq_modelopt_refine(args->method, args->options);
+    if (meant != args->method && args->method != &oq_method_modelopt)
+        return oq_fail(env, OQ_E_CONFIG, "method '%s' does not go with quant_algo '%s', which is method '%s'",
+                       name, algo, meant->name);
+    if (meant == &oq_method_modelopt_mixed &&
+        oq_json_size(oq_json_get(args->options, "quantized_layers")) == 0)
+        return oq_fail(env, OQ_E_CONFIG, "method '%s': quant_algo MIXED_PRECISION needs quantized_layers",
+                       name);
+    return OQ_OK;
+}
+
+#define MODELOPT(symbol, method_name, method_aliases, sentence)                                              \
+    const oq_method symbol = {.name = method_name,                                                           \
+                              .aliases = method_aliases,                                                     \
+                              .help = sentence,                                                              \
+                              .options = options,                                                            \
+                              .serialized = true,                                                            \
+                              .producer = true,                                                              \
+                              .tolerated = "*",                                                              \
+                              .missing = OQ_METHOD_MISSING,                                                  \
+                              .prepare = prepare,                                                            \
+                              .validate = validate}
+
+MODELOPT(oq_method_modelopt, "modelopt", "modelopt_fp8", "FP8 and INT8 checkpoints by NVIDIA ModelOpt");
+MODELOPT(oq_method_modelopt_fp4, "modelopt_fp4", "nvfp4,fp4,modelopt_nvfp4",
+         "NVFP4 checkpoints by NVIDIA ModelOpt");
+MODELOPT(oq_method_modelopt_mixed, "modelopt_mixed", NULL,
+         "checkpoints by NVIDIA ModelOpt with an algorithm per layer");
+MODELOPT(oq_method_modelopt_mxfp8, "modelopt_mxfp8", NULL, "MXFP8 checkpoints by NVIDIA ModelOpt");

@@ -1,0 +1,71 @@
+/* method_mxfp4.c -- OCP MXFP4: e2m1 weights and activations with an 8-bit exponent per 32 columns, optional
+ * smoothing scale, 8-bit activations for chosen steps and layers. */
+#include "quant/method_mxfp4.h"
+
+#include <ctype.h>
+
+static const oq_method_option options[] = {
+    OQ_METHOD_SERIALIZED_ROW("is_checkpoint_mxfp4_serialized"),
+    OQ_METHOD_IGNORED_ROW(""),
+    OQ_MXFP4_FALLBACK_ROWS,
+    {.name = "require_smooth_scale",
+     .type = OQ_METHOD_BOOL,
+     .fallback = "false",
+     .side = OQ_SIDE_EITHER,
+     .help = "every layer of the checkpoint must have its mul_scale"},
+    {.name = "mxfp4_scale_alg",
+     .type = OQ_METHOD_INT,
+     .max = 2,
+     .fallback = "0",
+     .side = OQ_SIDE_REQUEST,
+     .help = "0: the OCP exponent; 2: the exponent chosen at 7.25"},
+    {0},
+};
+
+/* Segments of letters, digits and '_' joined by dots; the first begins with a letter or '_', later ones may
+ * be numbers. */
+static bool is_layer_path(const char *path)
+{
+    bool first = true;
+    for (const char *s = path;; s++) {
+        const char *begin = s;
+        const bool number = isdigit((unsigned char)*s) != 0;
+        while (isalnum((unsigned char)*s) || *s == '_') {
+            if (number && !isdigit((unsigned char)*s)) return false;
+            s++;
+        }
+        if (s == begin || (first && number)) return false;
+        first = false;
+        if (*s == '\0') return true;
+        if (*s != '.') return false;
+    }
+}
+
+static oq_status validate(oq_env *env, const oq_method_args *args)
+{
+    const int64_t alg = oq_json_int(oq_json_get(args->options, "mxfp4_scale_alg"), 0);
+    if (alg != 0 && alg != 2)
+        return oq_fail(env, OQ_E_CONFIG, "method 'mxfp4': mxfp4_scale_alg is %lld, it must be 0 or 2",
+                       (long long)alg);
+    if (oq_json_bool(oq_json_get(args->options, "require_smooth_scale"), false) && !args->serialized)
+        return oq_fail(env, OQ_E_CONFIG,
+                       "method 'mxfp4': require_smooth_scale needs a checkpoint quantized beforehand");
+    const oq_json *layers = oq_json_get(args->options, "w4a8_fallback_layers");
+    for (size_t i = 0; i < oq_json_size(layers); i++)
+        if (!is_layer_path(oq_json_string(oq_json_at(layers, i))))
+            return oq_fail(env, OQ_E_CONFIG,
+                           "method 'mxfp4': w4a8_fallback_layers names '%s', which is no layer's full name",
+                           oq_json_string(oq_json_at(layers, i)));
+    return OQ_OK;
+}
+
+const oq_method oq_method_mxfp4 = {
+    .name = "mxfp4",
+    .help = "weights and activations in MXFP4: e2m1 with a power of two per 32 columns",
+    .options = options,
+    .online = true,
+    .serialized = true,
+    .tolerated = "*",
+    .missing = OQ_METHOD_MISSING,
+    .validate = validate,
+};

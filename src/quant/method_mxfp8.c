@@ -1,0 +1,18 @@
+/* method_mxfp8.c -- OCP MXFP8: e4m3 weights and activations with an 8-bit exponent per 32 columns. */
+#include "quant/method.h"
+
+static const oq_method_option options[] = {
+    OQ_METHOD_SERIALIZED_ROW("is_checkpoint_mxfp8_serialized"),
+    OQ_METHOD_IGNORED_ROW(""),
+    {0},
+};
+
+const oq_method oq_method_mxfp8 = {
+    .name = "mxfp8",
+    .help = "weights and activations in MXFP8: e4m3 with a power of two per 32 columns",
+    .options = options,
+    .online = true,
+    .serialized = true,
+    .tolerated = "*",
+    .missing = OQ_METHOD_MISSING,
+};

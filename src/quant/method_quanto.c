@@ -1,0 +1,28 @@
+/* method_quanto.c -- optimum-quanto's checkpoints: int8 or e4m3 codes with a BF16 scale per row. */
+#include "quant/method.h"
+
+static const oq_method_option options[] = {
+    {.name = "weights_dtype",
+     .aliases = "weights",
+     .type = OQ_METHOD_CHOICE,
+     .choices = "int8,float8,int4,int2",
+     .fallback = "\"int8\"",
+     .help = "type of a code"},
+    {.name = "activations_dtype",
+     .aliases = "activations",
+     .type = OQ_METHOD_CHOICE,
+     .choices = "none,int8,float8",
+     .help = "type of activations"},
+    OQ_METHOD_IGNORED_ROW(""),
+    {0},
+};
+
+const oq_method oq_method_quanto = {
+    .name = "quanto",
+    .aliases = "optimum_quanto",
+    .help = "optimum-quanto checkpoints: int8 or FP8 weights with a scale per row",
+    .options = options,
+    .serialized = true,
+    .tolerated = "*",
+    .missing = OQ_METHOD_MISSING,
+};

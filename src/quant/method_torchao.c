@@ -1,0 +1,21 @@
+/* method_torchao.c -- TorchAO's checkpoints as diffusers writes them: flattened tensor subclasses. */
+#include "quant/method.h"
+
+static const oq_method_option options[] = {
+    {.name = "quant_type",
+     .type = OQ_METHOD_ANY,
+     .help = "a serialized TorchAO configuration, or its short name"},
+    {.name = "quant_type_kwargs", .type = OQ_METHOD_OBJECT, .help = "arguments of the short name"},
+    OQ_METHOD_IGNORED_ROW(""),
+    {0},
+};
+
+const oq_method oq_method_torchao = {
+    .name = "torchao",
+    .aliases = "torchao_float8_weight_only",
+    .help = "TorchAO checkpoints: FP8, INT8, INT4, MX and NVFP4 tensors",
+    .options = options,
+    .serialized = true,
+    .tolerated = "*",
+    .missing = OQ_METHOD_MISSING,
+};

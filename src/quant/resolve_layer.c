@@ -1,0 +1,305 @@
+/* resolve_layer.c -- the decision for one layer: the network's own reason, ignored names, then the method
+ * (plain weights) or the planes in the file (quantized beforehand). */
+#include "quant/layer_match.h"
+#include "quant/resolve_internal.h"
+
+#include "base/names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct decision {
+    oq_env *env;
+    oq_resolved *resolved;
+    oq_resolved_component *component;
+    const oq_layer_desc *layer;
+    const oq_ckpt *ckpt;
+    oq_map_name map_name;
+    void *map_user;
+    const oq_route *route;
+    uint64_t ignored_bits;
+    const char *ignored_by; /* an entry that matched */
+    oq_layer_choice *out;
+} decision;
+
+static const char *ckpt_name(const decision *d, const char *name)
+{
+    return d->map_name ? d->map_name(d->map_user, name) : name;
+}
+
+static oq_status set_reason(const decision *d, const char *text)
+{
+    d->out->reason = text;
+    return text
+               ? OQ_OK
+               : oq_fail(d->env, OQ_E_NOMEM, "%s: layer '%s': no memory", d->component->name, d->layer->name);
+}
+
+/* ---- ignored names
+ * ---------------------------------------------------------------------------------------------- */
+
+/* The layer under the checkpoint's spelling: entries may use either. */
+static oq_status file_desc(const decision *d, oq_layer_desc *out, bool *differs)
+{
+    const char **parts = NULL;
+    *out = *d->layer;
+    *differs = false;
+    if (!d->map_name) return OQ_OK;
+    out->name = ckpt_name(d, d->layer->name);
+    *differs = strcmp(out->name, d->layer->name) != 0;
+    OQ_TRY(
+        oq_arena_new(&d->resolved->arena, (size_t)d->layer->n_parts, sizeof *parts, d->layer->name, &parts));
+    for (int i = 0; i < d->layer->n_parts; i++) {
+        parts[i] = ckpt_name(d, d->layer->parts[i]);
+        *differs |= strcmp(parts[i], d->layer->parts[i]) != 0;
+    }
+    out->parts = parts;
+    return OQ_OK;
+}
+
+static oq_status match_ignored(decision *d)
+{
+    oq_layer_desc file;
+    bool differs = false;
+    if (!d->route || d->route->n_ignored == 0) return OQ_OK;
+    OQ_TRY(file_desc(d, &file, &differs));
+    for (size_t i = 0; i < d->route->n_ignored; i++) {
+        oq_pattern *pattern = &d->route->ignored[i];
+        uint64_t bits = 0, file_bits = 0;
+        oq_match match;
+        OQ_TRY(oq_layer_match(d->env, pattern->text, d->layer, &bits, &match));
+        if (differs) OQ_TRY(oq_layer_match(d->env, pattern->text, &file, &file_bits, &match));
+        bits |= file_bits;
+        if (!bits) continue;
+        pattern->matches++;
+        if (!d->ignored_by) d->ignored_by = pattern->text;
+        d->ignored_bits |= bits;
+    }
+    return OQ_OK;
+}
+
+static bool part_is_ignored(const decision *d, int i)
+{
+    return i < 64 && (d->ignored_bits >> i & 1u);
+}
+
+/* All parts of a fused product are treated alike. */
+static oq_status check_parts_agree(const decision *d)
+{
+    int in = -1, out = -1;
+    for (int i = 0; i < d->layer->n_parts; i++) *(part_is_ignored(d, i) ? &in : &out) = i;
+    if (in < 0 || out < 0) return OQ_OK;
+    return oq_fail(d->env, OQ_E_MISMATCH,
+                   "%s: '%s' is ignored by '%s' but '%s' is not, and both are parts of one product '%s': "
+                   "list all of its "
+                   "parts or none",
+                   d->component->name, d->layer->parts[in], d->ignored_by, d->layer->parts[out],
+                   d->layer->name);
+}
+
+/* ---- planes in the file
+ * ----------------------------------------------------------------------------------------- */
+
+static oq_status locate_parts(decision *d, int *n_found)
+{
+    const oq_layer_desc *l = d->layer;
+    const oq_dialect *dialect = d->component->dialect;
+    *n_found = 0;
+    OQ_TRY(
+        oq_arena_new(&d->resolved->arena, (size_t)l->n_parts, sizeof *d->out->part, l->name, &d->out->part));
+    int found_at = -1, plain_at = -1;
+    for (int i = 0; i < l->n_parts; i++) {
+        bool found = false;
+        OQ_TRY(dialect->locate(d->env, &d->component->declared, d->ckpt, ckpt_name(d, l->parts[i]),
+                               l->part_n[i], l->k, &d->out->part[i], &found));
+        *n_found += found;
+        *(found ? &found_at : &plain_at) = i;
+    }
+    if (found_at < 0 || plain_at < 0) return OQ_OK;
+    return oq_fail(d->env, OQ_E_MISMATCH,
+                   "%s: '%s' is quantized in the file but '%s' is plain, and both are parts of one "
+                   "product '%s'",
+                   d->component->name, l->parts[found_at], l->parts[plain_at], l->name);
+}
+
+static bool is_per_tensor(const oq_format *f)
+{
+    return f->block_n == 0 && f->block_k == 0;
+}
+
+/* The whole layer's format. Per-tensor scales of fused parts become a scale per row, which is exact: no code
+ * changes. */
+static oq_status whole_format(const decision *d, const oq_format **out)
+{
+    const oq_layer_desc *l = d->layer;
+    const oq_format *whole = d->out->part[0].format;
+    for (int i = 1; i < l->n_parts; i++) {
+        const oq_format *f = d->out->part[i].format;
+        if (f == whole) continue;
+        const bool scales_per_row =
+            (is_per_tensor(f) && whole->block_n == 1) || (f->block_n == 1 && is_per_tensor(whole));
+        if (!scales_per_row || f->element != whole->element)
+            return oq_fail(d->env, OQ_E_MISMATCH,
+                           "%s: '%s' is stored as %s but '%s' as %s, and both are parts of one product "
+                           "'%s'",
+                           d->component->name, l->parts[0], whole->name, l->parts[i], f->name, l->name);
+        if (f->block_n == 1) whole = f;
+    }
+    if (l->n_parts > 1 && is_per_tensor(whole))
+        whole = whole->element == &oq_dtype_i8 ? &oq_format_int8_channel : &oq_format_fp8_e4m3_channel;
+    *out = whole;
+    return OQ_OK;
+}
+
+/* A block of rows must not reach from one part into the next. */
+static oq_status check_blocks(const decision *d, const oq_format *whole)
+{
+    const oq_layer_desc *l = d->layer;
+    for (int i = 0; whole->block_n > 1 && i + 1 < l->n_parts; i++)
+        if (l->part_n[i] % whole->block_n != 0)
+            return oq_fail(d->env, OQ_E_UNSUPPORTED,
+                           "%s: '%s' has %lld rows, not a multiple of its blocks of %d: fused with "
+                           "'%s' this is not in this build yet",
+                           d->component->name, l->parts[i], (long long)l->part_n[i], (int)whole->block_n,
+                           l->parts[i + 1]);
+    return OQ_OK;
+}
+
+static oq_status use_file(decision *d)
+{
+    const oq_layer_desc *l = d->layer;
+    const oq_part_source *first = &d->out->part[0];
+    const oq_format *whole = NULL;
+    OQ_TRY(whole_format(d, &whole));
+    OQ_TRY(check_blocks(d, whole));
+    for (int i = 1; i < l->n_parts; i++)
+        if (d->out->part[i].act != first->act || d->out->part[i].act_scale != first->act_scale)
+            return oq_fail(d->env, OQ_E_MISMATCH,
+                           "%s: activations of '%s' are %s but those of '%s' are %s, and both are parts "
+                           "of one product '%s'",
+                           d->component->name, l->parts[0], oq_act_scale_name(first->act_scale), l->parts[i],
+                           oq_act_scale_name(d->out->part[i].act_scale), l->name);
+    d->out->scheme = (oq_scheme){whole, first->act, first->act_scale};
+    d->out->quantized = d->out->serialized = true;
+    return set_reason(d, d->component->declared.method->name);
+}
+
+static oq_status fail_planes_though(const decision *d, const char *why)
+{
+    const oq_ckpt_tensor *t = d->out->part[0].plane[OQ_PLANE_DATA].tensor;
+    return oq_fail(d->env, OQ_E_MISMATCH, "%s: layer '%s' is %s, but tensor '%s' is %s in the file",
+                   d->component->name, d->layer->name, why, t->name, t->type_name);
+}
+
+/* ---- the order of rules
+ * ----------------------------------------------------------------------------------------- */
+
+static oq_status fail_missing(const decision *d, const oq_method *method)
+{
+    const char *in = d->component->declared_in;
+    if (in)
+        return oq_fail(d->env, OQ_E_UNSUPPORTED,
+                       "%s: layer '%s' is quantized with method '%s' ('%s' says so), which is %s",
+                       d->component->name, d->layer->name, method->name, in,
+                       method->missing ? method->missing : OQ_METHOD_MISSING);
+    return oq_fail(d->env, OQ_E_UNSUPPORTED, "%s: layer '%s': method '%s' is %s", d->component->name,
+                   d->layer->name, method->name, method->missing ? method->missing : OQ_METHOD_MISSING);
+}
+
+static oq_status ignored_reason(const decision *d)
+{
+    return set_reason(d, oq_arena_printf(&d->resolved->arena, "ignored by '%s'", d->ignored_by));
+}
+
+/* Planes whose spelling this build does not read: nothing but layers that stay plain can be planned. */
+static oq_status decide_unreadable(decision *d)
+{
+    const oq_method *method = d->component->declared.method;
+    if (d->layer->keep) return set_reason(d, d->layer->keep);
+    if (!d->route) return set_reason(d, "no method for this layer");
+    if (!d->route->args) return set_reason(d, "asked to stay unquantized");
+    if (d->ignored_bits) return ignored_reason(d);
+    return fail_missing(d, method ? method : d->route->args->method);
+}
+
+static oq_status decide_serialized(decision *d)
+{
+    const bool routed_plain = d->route && !d->route->args;
+    int n_found = 0;
+    if (!d->component->dialect || !d->ckpt) return decide_unreadable(d);
+    OQ_TRY(locate_parts(d, &n_found));
+    if (n_found > 0 && routed_plain) return fail_planes_though(d, "asked to stay unquantized");
+    if (n_found > 0 && d->ignored_bits)
+        return fail_planes_though(d, oq_arena_printf(&d->resolved->arena, "ignored by '%s'", d->ignored_by));
+    if (n_found > 0) return use_file(d);
+    d->out->part = NULL;
+    if (d->layer->keep) return set_reason(d, d->layer->keep);
+    if (d->ignored_bits) return ignored_reason(d);
+    if (!routed_plain && !d->component->n_unlisted++)
+        d->component->unlisted = oq_arena_strdup(&d->resolved->arena, d->layer->name);
+    return set_reason(d, routed_plain ? "asked to stay unquantized" : "plain in the file");
+}
+
+static oq_status decide_online(decision *d)
+{
+    const oq_method_args *args = d->route ? d->route->args : NULL;
+    if (d->layer->keep) return set_reason(d, d->layer->keep);
+    if (!d->route) return set_reason(d, "no method for this layer");
+    if (!args) return set_reason(d, "asked to stay unquantized");
+    if (d->ignored_bits) return ignored_reason(d);
+    if (!args->method->choose) return fail_missing(d, args->method);
+    OQ_TRY(args->method->choose(d->env, args, d->layer, &d->out->scheme));
+    d->out->quantized = d->out->scheme.weight != NULL;
+    if (d->out->quantized) return set_reason(d, args->method->name);
+    return set_reason(d, oq_arena_printf(&d->resolved->arena, "left plain by '%s'", args->method->name));
+}
+
+static oq_status remember(const decision *d, const char *name)
+{
+    oq_resolved *r = d->resolved;
+    if (r->n_parts == r->cap_parts) {
+        const size_t capacity = r->cap_parts ? 2 * r->cap_parts : 64;
+        const char **more = NULL;
+        OQ_TRY(oq_arena_new(&r->arena, capacity, sizeof *more, "names of layers", &more));
+        if (r->n_parts) memcpy(more, r->parts, r->n_parts * sizeof *more);
+        r->parts = more;
+        r->cap_parts = capacity;
+    }
+    r->parts[r->n_parts] = oq_arena_printf(&r->arena, "%s.%s", d->component->name, name);
+    if (!r->parts[r->n_parts++])
+        return oq_fail(d->env, OQ_E_NOMEM, "%s: no memory for names of layers", d->component->name);
+    return OQ_OK;
+}
+
+static const oq_route *find_route(const decision *d)
+{
+    const char *full = oq_arena_printf(&d->resolved->arena, "%s.%s", d->component->name, d->layer->name);
+    for (size_t i = 0; full && i < d->component->n_routes; i++)
+        if (oq_dotted_prefix(d->component->routes[i].prefix, full)) return &d->component->routes[i];
+    return NULL;
+}
+
+oq_status oq_resolve_layer(oq_env *env, oq_resolved *resolved, const oq_resolved_component *component,
+                           const oq_layer_desc *layer, const oq_ckpt *ckpt, oq_map_name map_name,
+                           void *map_user, oq_layer_choice *out)
+{
+    decision d = {.env = env,
+                  .resolved = resolved,
+                  .component = &resolved->components[component - resolved->components],
+                  .layer = layer,
+                  .ckpt = ckpt,
+                  .map_name = map_name,
+                  .map_user = map_user,
+                  .out = out};
+    *out = (oq_layer_choice){0};
+    d.component->n_layers++;
+    if (component->source == OQ_SOURCE_NONE)
+        return set_reason(&d, layer->keep ? layer->keep : "no method for this component");
+    for (int i = 0; layer->n_parts > 1 && i < layer->n_parts; i++) OQ_TRY(remember(&d, layer->parts[i]));
+    d.route = find_route(&d);
+    OQ_TRY(match_ignored(&d));
+    if (!layer->keep) OQ_TRY(check_parts_agree(&d));
+    OQ_TRY(component->source == OQ_SOURCE_SERIALIZED ? decide_serialized(&d) : decide_online(&d));
+    d.component->n_quantized += out->quantized;
+    return OQ_OK;
+}
