@@ -23,8 +23,7 @@ struct oq_options {
     texts arguments;
 };
 
-/* ---- rows
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------------------ */
 
 static bool row_is_named(const oq_option_info *row, const char *name)
 {
@@ -96,8 +95,7 @@ static oq_status find_row(const oq_options *o, const char *name, const oq_option
     return *out ? OQ_OK : fail_unknown(o, name);
 }
 
-/* ---- texts
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- texts ----------------------------------------------------------------------------------------------- */
 
 static oq_status texts_add(oq_env *env, texts *t, const char *text)
 {
@@ -123,8 +121,7 @@ static void texts_clear(oq_env *env, texts *t)
     *t = (texts){0};
 }
 
-/* ---- life
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------------------ */
 
 static oq_status fail_command(oq_env *env, const char *command)
 {
@@ -178,8 +175,7 @@ void oq_options_free(oq_options *o)
     oq_free(o->env, o);
 }
 
-/* ---- values from text
- * ------------------------------------------------------------------------------------------- */
+/* ---- values from text ------------------------------------------------------------------------------------ */
 
 static bool parse_int(const char *text, int64_t *out)
 {
@@ -289,8 +285,7 @@ oq_status oq_options_set(oq_options *o, const char *name, const char *value)
     return set_row(o, row, value);
 }
 
-/* ---- values from JSON
- * ------------------------------------------------------------------------------------------- */
+/* ---- values from JSON ------------------------------------------------------------------------------------ */
 
 static bool json_fits(const oq_option_info *row, oq_json_kind kind)
 {
@@ -423,8 +418,41 @@ oq_status oq_options_copy(const oq_options *from, oq_options *to)
     return OQ_OK;
 }
 
-/* ---- reading back
- * ----------------------------------------------------------------------------------------------- */
+static oq_json *value_to_json(const oq_option_info *row, const texts *v)
+{
+    const char *text = v->item[v->n - 1];
+    int64_t whole = 0;
+    double x = 0;
+    switch (row->type) {
+    case OQ_OPTION_FLAG:
+        return oq_json_new_bool(strcmp(text, "true") == 0);
+    case OQ_OPTION_INT:
+        return oq_json_new_int(parse_int(text, &whole) ? whole : 0);
+    case OQ_OPTION_REAL:
+        return oq_json_new_real(parse_real(text, &x) ? x : 0);
+    case OQ_OPTION_STRING:
+    case OQ_OPTION_CHOICE:
+    case OQ_OPTION_SPEC:
+        return oq_json_new_string(text);
+    case OQ_OPTION_LIST:
+        break;
+    }
+    oq_json *list = oq_json_new_array();
+    for (size_t i = 0; i < v->n; i++) oq_json_append(list, oq_json_new_string(v->item[i]));
+    return list;
+}
+
+oq_json *oq_options_to_json(const oq_options *o)
+{
+    size_t n = 0;
+    const oq_option_info *rows = oq_option_list(&n);
+    oq_json *object = oq_json_new_object();
+    for (size_t i = 0; i < n; i++)
+        if (o->values[i].n) oq_json_set(object, rows[i].name, value_to_json(&rows[i], &o->values[i]));
+    return object;
+}
+
+/* ---- reading back ---------------------------------------------------------------------------------------- */
 
 /* Asking for a name that is not in the table is a bug of the caller; it reads as "not given". */
 static const texts *find_values(const oq_options *o, const char *name)

@@ -4,8 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- metrics over pairs
- * ----------------------------------------------------------------------------------------- */
+/* ---- metrics over pairs ---------------------------------------------------------------------------------- */
 
 static size_t picture_bytes(const oq_image *p)
 {
@@ -67,8 +66,7 @@ void oq_pairs_print(const oq_metrics *m, oq_strbuf *out)
     oq_strbuf_printf(out, "cosine similarity %.6f, relative L2 %.6f\n", m->cosine_similarity, m->relative_l2);
 }
 
-/* ---- verdict
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- verdict --------------------------------------------------------------------------------------------- */
 
 static void print_verdict(const oq_json *verdict, bool passed, oq_strbuf *text)
 {
@@ -155,8 +153,7 @@ oq_status oq_compare_write_json(oq_env *env, const oq_options *options, const oq
     return st;
 }
 
-/* ---- which comparison
- * ------------------------------------------------------------------------------------------- */
+/* ---- which comparison ------------------------------------------------------------------------------------ */
 
 static bool names_a_model(const oq_options *o)
 {
