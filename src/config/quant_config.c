@@ -238,7 +238,8 @@ static oq_status unwrap(oq_env *env, const oq_json *object, const oq_json **out)
     if (!found) return OQ_OK;
     void *at = NULL;
     const char *key = NULL;
-    while (oq_json_next(object, &at, &key, NULL))
+    const oq_json *value = NULL;
+    while (oq_json_next(object, &at, &key, &value))
         if (strcmp(key, found) != 0)
             return oq_fail(env, OQ_E_CONFIG, SUBJECT ": '%s' stands beside '%s' and means nothing here", key,
                            found);

@@ -240,11 +240,22 @@ static oq_status parse_documents(reader *r, struct fy_parser *parser, struct fy_
     return st;
 }
 
+/* Offset of the first control byte that is neither tab nor line end; n: none. libfyaml lets them through. */
+static size_t find_control(const char *text, size_t n)
+{
+    size_t i = 0;
+    while (i < n && ((unsigned char)text[i] >= 0x20 || strchr("\t\n\r", text[i])) && text[i] != 0x7f) i++;
+    return i;
+}
+
 oq_status oq_yaml_parse(oq_env *env, const char *text, size_t n, const char *source, oq_json **out)
 {
     *out = NULL;
     if (!oq_utf8_valid(text, n) || memchr(text, '\0', n))
         return oq_fail(env, OQ_E_FORMAT, "%s: not UTF-8 text", source);
+    if (find_control(text, n) < n)
+        return oq_fail(env, OQ_E_FORMAT, "%s: not valid YAML: control character 0x%02x at byte %zu", source,
+                       (unsigned char)text[find_control(text, n)], find_control(text, n));
     /* An open stream that swallows what libfyaml would print; its errors are collected instead. */
     struct fy_diag_cfg diag_cfg = {.level = FYET_ERROR, .module_mask = ~0u};
     struct fy_diag *diag = fy_diag_create(&diag_cfg);
