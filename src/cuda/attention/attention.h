@@ -1,0 +1,13 @@
+/* attention.h -- the attention kernels of this room. */
+#ifndef OQ_CUDA_ATTENTION_H
+#define OQ_CUDA_ATTENTION_H
+
+#include "cuda/cuda.h"
+
+extern const oq_attention_kernel oq_cuda_attention_flash_sm80, oq_cuda_attention_gemm_sm80;
+
+oq_cu_attention oq_cuda_attention_of(const oq_attention_args *args);
+size_t oq_cuda_attention_gemm_bytes(const oq_attention_spec *spec, int64_t n_q, int64_t n_kv);
+void oq_cuda_attention_gemm(oq_device *d, const oq_attention_args *args);
+
+#endif

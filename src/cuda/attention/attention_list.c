@@ -1,0 +1,8 @@
+/* attention_list.c -- the attentions of this device, fastest first. */
+#include "cuda/attention/attention.h"
+
+const oq_attention_kernel *const oq_cuda_attention_list[] = {
+    &oq_cuda_attention_flash_sm80,
+    &oq_cuda_attention_gemm_sm80,
+    NULL,
+};

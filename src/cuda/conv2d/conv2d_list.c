@@ -1,0 +1,7 @@
+/* conv2d_list.c -- the convolutions of this device. */
+#include "cuda/conv2d/conv2d.h"
+
+const oq_conv2d_kernel *const oq_cuda_conv2d_list[] = {
+    &oq_cuda_conv2d_gemm_sm80,
+    NULL,
+};

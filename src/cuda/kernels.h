@@ -1,0 +1,128 @@
+/* kernels.h -- the door between the host's C and the device's CUDA C++: plain views and launch functions.
+ * Launches are asynchronous on `stream` and never fail here; the caller asks cudaGetLastError once per
+ * operation. */
+#ifndef OQ_CUDA_KERNELS_H
+#define OQ_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum oq_cu_type { OQ_CU_F32, OQ_CU_BF16, OQ_CU_E4M3, OQ_CU_I8 } oq_cu_type;
+
+/* rows x cols elements, `ld` elements from row to row, in device memory. rows 0: absent. */
+typedef struct oq_cu_view {
+    void *data;
+    int64_t rows, cols, ld;
+    oq_cu_type type;
+} oq_cu_view;
+
+/* ---- elementwise.cu ---- */
+void oq_cu_unary(cudaStream_t stream, int kind, oq_cu_view y, oq_cu_view x);
+void oq_cu_glu(cudaStream_t stream, int kind, oq_cu_view y, oq_cu_view a, oq_cu_view b);
+void oq_cu_modulate(cudaStream_t stream, oq_cu_view y, oq_cu_view x, oq_cu_view scale, oq_cu_view shift,
+                    float one);
+void oq_cu_add_gated(cudaStream_t stream, oq_cu_view y, oq_cu_view x, oq_cu_view gate, oq_cu_view r);
+void oq_cu_axpby(cudaStream_t stream, oq_cu_view y, float a, oq_cu_view x, float b);
+void oq_cu_copy(cudaStream_t stream, oq_cu_view y, oq_cu_view x);
+void oq_cu_embed(cudaStream_t stream, oq_cu_view y, oq_cu_view table, const int32_t *ids);
+void oq_cu_upsample2x(cudaStream_t stream, oq_cu_view y, oq_cu_view x, int64_t batch, int64_t h, int64_t w);
+void oq_cu_rope(cudaStream_t stream, oq_cu_view x, const float *cos, const float *sin, int64_t n_heads,
+                int64_t head_dim, bool half);
+typedef struct oq_cu_permutation {
+    int64_t dim[6], ys[6], xs[6];
+} oq_cu_permutation;
+void oq_cu_permute(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_permutation *p);
+/* flag[0] becomes 0 if an element is not finite (the caller set it to 1). */
+void oq_cu_all_finite(cudaStream_t stream, oq_cu_view x, int *flag);
+
+/* ---- norm.cu ---- */
+typedef struct oq_cu_norm {
+    oq_cu_view x, y;
+    const float *weight, *bias;
+    float eps;
+    int64_t group; /* columns normalised together */
+    bool round_before_weight;
+    bool mean; /* layer norm: subtract the mean */
+} oq_cu_norm;
+void oq_cu_row_norm(cudaStream_t stream, const oq_cu_norm *a);
+/* Bytes of `work` that group norm needs. */
+size_t oq_cu_group_norm_work(int64_t rows, int64_t cols, int64_t batch, int64_t n_groups);
+void oq_cu_group_norm(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const float *weight, const float *bias,
+                      float eps, int64_t n_groups, int64_t batch, bool silu, void *work);
+
+/* ---- quantize.cu ---- */
+typedef enum oq_cu_act_scale { OQ_CU_ACT_STATIC, OQ_CU_ACT_TOKEN, OQ_CU_ACT_GROUP } oq_cu_act_scale;
+/* x -> codes [m,k] (contiguous) and scales: [m] for static and token (static repeats its scale), [k/128
+ * rounded up][m] (outer dimension contiguous) for groups of 128. */
+void oq_cu_quantize(cudaStream_t stream, oq_cu_type code, oq_cu_act_scale kind, const float *static_scale,
+                    void *codes, float *scales, oq_cu_view x);
+
+/* ---- decode.cu ---- */
+void oq_cu_to_bf16(cudaStream_t stream, void *dst, const float *src, int64_t n);
+/* Weight codes [n,k] with one scale per block_n x block_k (0: whole) -> bf16, rounded once. scales NULL: 1.
+ */
+typedef struct oq_cu_codes {
+    const void *codes;
+    oq_cu_type type;
+    const float *scales;
+    int64_t block_n, block_k, scale_ld;
+    int64_t n, k;
+} oq_cu_codes;
+void oq_cu_decode(cudaStream_t stream, void *dst, const oq_cu_codes *w);
+/* y = acc * sx[row] * sw[col] + bias[col]; acc is i32 or (with `floating`) f32, [m,n] contiguous. */
+void oq_cu_scale_rows(cudaStream_t stream, oq_cu_view y, const void *acc, bool floating, const float *sx,
+                      const float *sw, const float *bias);
+
+/* ---- gemm_simt.cu: every format and type, in f32; the device's reference ---- */
+typedef struct oq_cu_gemm {
+    oq_cu_view x, y; /* [m,k], [m,n]; x of any type */
+    const void *w;   /* [n,k] contiguous */
+    oq_cu_type w_type;
+    const float *w_scale;         /* NULL: 1 */
+    int64_t w_block_n, w_block_k; /* 0: the whole dimension */
+    int64_t w_scale_ld;           /* scales from one row of blocks to the next; 0: no padding */
+    const float *x_scale;         /* NULL: 1; else as oq_cu_quantize writes it */
+    int64_t x_group;              /* 0: one per row; 128: per group */
+    const float *bias;
+} oq_cu_gemm;
+void oq_cu_gemm_simt(cudaStream_t stream, const oq_cu_gemm *a);
+
+/* ---- attention_softmax.cu, attention_flash.cu ---- */
+typedef struct oq_cu_attention {
+    oq_cu_view q, k, v, o;
+    int64_t n_heads, n_kv_heads, head_dim;
+    bool causal;
+    float scale;
+    const uint8_t *key_mask;
+    const float *bias;
+    int64_t bias_head, bias_row;
+} oq_cu_attention;
+/* Rows [first, first + rows) of one head: scores f32 [rows, n_kv] -> probabilities of `type` in place of `p`.
+ */
+void oq_cu_attention_softmax(cudaStream_t stream, const oq_cu_attention *a, int64_t head, int64_t first,
+                             int64_t rows, const float *scores, oq_cu_view p);
+bool oq_cu_attention_flash_fits(int64_t head_dim);
+void oq_cu_attention_flash(cudaStream_t stream, const oq_cu_attention *a);
+
+/* ---- conv.cu ---- */
+typedef struct oq_cu_im2col {
+    oq_cu_view x; /* [B*H*W, c_in] */
+    int64_t h, w, oh, ow;
+    int kh, kw, stride, pad_top, pad_left;
+    int64_t first, rows; /* output pixels of this chunk, counted over the batch */
+    int64_t ld;          /* columns of one row of dst: kh*kw*c_in, padded with zeros */
+} oq_cu_im2col;
+void oq_cu_im2col_run(cudaStream_t stream, void *dst, const oq_cu_im2col *a); /* dst has x's type */
+/* f32 [rows, k] -> bf16 [rows, ld] with zero columns, rows up to padded_rows zero. */
+void oq_cu_pad_weight(cudaStream_t stream, void *dst, bool to_bf16, const float *src, int64_t rows, int64_t k,
+                      int64_t padded_rows, int64_t ld);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

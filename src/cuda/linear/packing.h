@@ -1,0 +1,45 @@
+/* packing.h -- one layout of packed weights for all CUDA kernels, so that each may hand a case it does not
+ * take to the reference: codes [n,k], then scales (per channel expanded to [n]; per block with rows padded to
+ * four), then the static activation scale. */
+#ifndef OQ_CUDA_PACKING_H
+#define OQ_CUDA_PACKING_H
+
+#include "cuda/cuda.h"
+
+typedef struct oq_cuda_packing {
+    oq_cu_type type;                  /* of the codes; formats without codes of their own are stored as f32 */
+    bool decoded;                     /* stored by decode_row */
+    bool scaled;                      /* has scales */
+    int64_t block_n, block_k;         /* of the packed scales: (1, 0) or the format's */
+    int64_t scale_ld;                 /* floats from one row of scales to the next */
+    size_t scale_at, input_at, bytes; /* byte offsets */
+} oq_cuda_packing;
+
+oq_cuda_packing oq_cuda_packing_of(const oq_linear_spec *spec);
+size_t oq_cuda_packed_bytes(const oq_linear_spec *spec);
+void oq_cuda_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec);
+
+static inline const float *oq_cuda_packed_scale(const oq_cuda_packing *p, const void *packed)
+{
+    return p->scaled ? (const float *)(const void *)((const char *)packed + p->scale_at) : NULL;
+}
+
+static inline const float *oq_cuda_packed_input(const oq_cuda_packing *p, const void *packed)
+{
+    return (const float *)(const void *)((const char *)packed + p->input_at);
+}
+
+/* Codes and scales of quantized activations in scratch. */
+typedef struct oq_cuda_codes {
+    void *data;   /* [m,k] */
+    float *scale; /* [m], or [k/128][m] */
+} oq_cuda_codes;
+size_t oq_cuda_codes_bytes(const oq_linear_spec *spec, int64_t m);
+/* Quantizes rows [first, first + rows) of x into scratch at `at`. */
+oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows, void *at);
+
+/* Rows [first, first + rows) of the product by the reference; codes NULL: x itself. */
+void oq_cuda_linear_simt(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows,
+                         const oq_cuda_codes *codes);
+
+#endif

@@ -1,0 +1,169 @@
+/* ops.c -- the table of operations: each enters the device, launches, and notes a failure under its name. */
+#include "cuda/cuda.h"
+
+#include <string.h>
+
+_Static_assert(OQ_SILU == 0 && OQ_GELU_TANH == 1 && OQ_GELU_ERF == 2 && OQ_QUICK_GELU == 3 && OQ_TANH == 4,
+               "elementwise.cu counts the activations in this order");
+
+bool oq_cuda_is_bf16(oq_tensor t)
+{
+    return t.dtype->bytes == 2; /* activations are F32 or BF16 */
+}
+
+oq_cu_view oq_cuda_view(oq_tensor t)
+{
+    if (t.rows == 0 || !t.dtype) return (oq_cu_view){.type = OQ_CU_F32};
+    return (oq_cu_view){t.data, t.rows, t.cols, t.ld, oq_cuda_is_bf16(t) ? OQ_CU_BF16 : OQ_CU_F32};
+}
+
+static oq_cu_norm norm_of(const oq_norm_args *a)
+{
+    return (oq_cu_norm){.x = oq_cuda_view(a->x),
+                        .y = oq_cuda_view(a->y),
+                        .weight = a->weight,
+                        .bias = a->bias,
+                        .eps = a->eps,
+                        .group = a->x.cols};
+}
+
+static void rms_norm(oq_device *d, const oq_norm_args *a)
+{
+    oq_cuda_enter(d);
+    oq_cu_norm n = norm_of(a);
+    n.bias = NULL;
+    if (a->group > 0) n.group = a->group;
+    n.round_before_weight = a->round_before_weight && oq_cuda_is_bf16(a->y);
+    oq_cu_row_norm(d->stream, &n);
+    oq_cuda_done(d, "rms_norm");
+}
+
+static void layer_norm(oq_device *d, const oq_norm_args *a)
+{
+    oq_cuda_enter(d);
+    oq_cu_norm n = norm_of(a);
+    n.mean = true;
+    oq_cu_row_norm(d->stream, &n);
+    oq_cuda_done(d, "layer_norm");
+}
+
+static void group_norm(oq_device *d, const oq_norm_args *a)
+{
+    oq_cuda_enter(d);
+    if (oq_cu_group_norm_work(a->x.rows, a->x.cols, a->batch, a->group) > OQ_CUDA_WORK_BYTES)
+        oq_cuda_note(d, cudaErrorInvalidValue,
+                     "group_norm"); /* thousands of groups or images: no network has them */
+    else
+        oq_cu_group_norm(d->stream, oq_cuda_view(a->y), oq_cuda_view(a->x), a->weight, a->bias, a->eps,
+                         a->group, a->batch, a->silu, d->work);
+    oq_cuda_done(d, "group_norm");
+}
+
+static void rope(oq_device *d, const oq_rope_args *a)
+{
+    oq_cuda_enter(d);
+    oq_cu_rope(d->stream, oq_cuda_view(a->x), a->cos, a->sin, a->n_heads, a->head_dim,
+               a->kind == OQ_ROPE_HALF);
+    oq_cuda_done(d, "rope");
+}
+
+static void unary(oq_device *d, oq_unary kind, oq_tensor y, oq_tensor x)
+{
+    oq_cuda_enter(d);
+    oq_cu_unary(d->stream, (int)kind, oq_cuda_view(y), oq_cuda_view(x));
+    oq_cuda_done(d, "unary");
+}
+
+static void glu(oq_device *d, oq_unary kind, oq_tensor y, oq_tensor a, oq_tensor b)
+{
+    oq_cuda_enter(d);
+    oq_cu_glu(d->stream, (int)kind, oq_cuda_view(y), oq_cuda_view(a), oq_cuda_view(b));
+    oq_cuda_done(d, "glu");
+}
+
+static void modulate(oq_device *d, oq_tensor y, oq_tensor x, oq_tensor scale, oq_tensor shift, float one)
+{
+    oq_cuda_enter(d);
+    oq_cu_modulate(d->stream, oq_cuda_view(y), oq_cuda_view(x), oq_cuda_view(scale), oq_cuda_view(shift),
+                   one);
+    oq_cuda_done(d, "modulate");
+}
+
+static void add_gated(oq_device *d, oq_tensor y, oq_tensor x, oq_tensor gate, oq_tensor r)
+{
+    oq_cuda_enter(d);
+    oq_cu_add_gated(d->stream, oq_cuda_view(y), oq_cuda_view(x), oq_cuda_view(gate), oq_cuda_view(r));
+    oq_cuda_done(d, "add_gated");
+}
+
+static void axpby(oq_device *d, oq_tensor y, float a, oq_tensor x, float b)
+{
+    oq_cuda_enter(d);
+    oq_cu_axpby(d->stream, oq_cuda_view(y), a, oq_cuda_view(x), b);
+    oq_cuda_done(d, "axpby");
+}
+
+static void copy(oq_device *d, oq_tensor y, oq_tensor x)
+{
+    oq_cuda_enter(d);
+    oq_cu_copy(d->stream, oq_cuda_view(y), oq_cuda_view(x));
+    oq_cuda_done(d, "copy");
+}
+
+static void embed(oq_device *d, oq_tensor y, oq_tensor table, const int32_t *ids)
+{
+    oq_cuda_enter(d);
+    oq_cu_embed(d->stream, oq_cuda_view(y), oq_cuda_view(table), ids);
+    oq_cuda_done(d, "embed");
+}
+
+static void permute(oq_device *d, oq_tensor y, oq_tensor x, const int64_t dim[6], const int64_t ys[6],
+                    const int64_t xs[6])
+{
+    oq_cuda_enter(d);
+    oq_cu_permutation p;
+    memcpy(p.dim, dim, sizeof p.dim);
+    memcpy(p.ys, ys, sizeof p.ys);
+    memcpy(p.xs, xs, sizeof p.xs);
+    oq_cu_permute(d->stream, oq_cuda_view(y), oq_cuda_view(x), &p);
+    oq_cuda_done(d, "permute");
+}
+
+static void upsample2x(oq_device *d, oq_tensor y, oq_tensor x, int64_t batch, int64_t h, int64_t w)
+{
+    oq_cuda_enter(d);
+    oq_cu_upsample2x(d->stream, oq_cuda_view(y), oq_cuda_view(x), batch, h, w);
+    oq_cuda_done(d, "upsample2x");
+}
+
+static int all_finite(oq_device *d, oq_tensor x)
+{
+    oq_cuda_enter(d);
+    int flag = 1;
+    oq_cuda_note(d, cudaMemcpyAsync(d->flag, &flag, sizeof flag, cudaMemcpyHostToDevice, d->stream),
+                 "all_finite");
+    oq_cu_all_finite(d->stream, oq_cuda_view(x), d->flag);
+    oq_cuda_note(d, cudaMemcpyAsync(&flag, d->flag, sizeof flag, cudaMemcpyDeviceToHost, d->stream),
+                 "all_finite");
+    oq_cuda_note(d, cudaStreamSynchronize(d->stream), "all_finite");
+    oq_cuda_done(d, "all_finite");
+    return d->failed == cudaSuccess && flag == 1;
+}
+
+void oq_cuda_ops_init(oq_ops *out)
+{
+    *out = (oq_ops){.rms_norm = rms_norm,
+                    .layer_norm = layer_norm,
+                    .group_norm = group_norm,
+                    .rope = rope,
+                    .unary = unary,
+                    .glu = glu,
+                    .modulate = modulate,
+                    .add_gated = add_gated,
+                    .axpby = axpby,
+                    .copy = copy,
+                    .embed = embed,
+                    .permute = permute,
+                    .upsample2x = upsample2x,
+                    .all_finite = all_finite};
+}

@@ -1,0 +1,315 @@
+/* ccheck_linear.c -- the products: every kernel that accepts a scheme, on sizes with tails and on real ones
+ * (there, sampled rows and columns), against the formats' own decoding and quantization with sums in double.
+ */
+#include "ccheck.h"
+
+#include "base/size.h"
+
+#include <math.h>
+
+#define MAX_SAMPLED 48
+
+typedef struct scheme_row {
+    const char *name;
+    oq_scheme scheme;
+} scheme_row;
+
+static const scheme_row schemes[] = {
+    {"f32", {&oq_format_f32, NULL, OQ_ACT_NONE}},
+    {"bf16", {&oq_format_bf16, NULL, OQ_ACT_NONE}},
+    {"f16", {&oq_format_f16, NULL, OQ_ACT_NONE}},
+    {"fp8 tensor x token", {&oq_format_fp8_e4m3_tensor, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN}},
+    {"fp8 channel x token", {&oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN}},
+    {"fp8 channel x static", {&oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_STATIC_TENSOR}},
+    {"fp8 tensor x static", {&oq_format_fp8_e4m3_tensor, &oq_dtype_f8_e4m3, OQ_ACT_STATIC_TENSOR}},
+    {"fp8 block128 x group128", {&oq_format_fp8_e4m3_block128, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_GROUP}},
+    {"fp8 channel x none", {&oq_format_fp8_e4m3_channel, NULL, OQ_ACT_NONE}},
+    {"fp8 block128 x none", {&oq_format_fp8_e4m3_block128, NULL, OQ_ACT_NONE}},
+    {"int8 channel x token", {&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN}},
+    {"int8 tensor x token", {&oq_format_int8_tensor, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN}},
+    {"int8 channel x none", {&oq_format_int8_channel, NULL, OQ_ACT_NONE}},
+};
+
+typedef struct linear_case {
+    oq_linear_spec spec;
+    const char *scheme_name;
+    int64_t m;
+    const oq_dtype *type; /* of x and y */
+    bool bias, strided;
+    cc_class kind;
+    /* made by setup */
+    oq_planes_mut planes;
+    float input_scale;
+    float *bias_host;
+    void *bias_device;
+    cc_tensor x;
+} linear_case;
+
+static void setup(ccheck *c, linear_case *t)
+{
+    const oq_format *f = t->spec.scheme.weight;
+    const int64_t n = t->spec.n, k = t->spec.k;
+    float *w = cc_new(c, (size_t)(n * k) * sizeof *w), *x = cc_new(c, (size_t)(t->m * k) * sizeof *x);
+    for (int64_t i = 0; i < n * k; i++) w[i] = cc_normal(c) / sqrtf((float)k);
+    for (int p = 0; p < OQ_N_PLANES; p++) {
+        const size_t bytes = f->planes >> p & 1u ? f->plane_bytes(f, (oq_plane)p, n, k) : 0;
+        t->planes.plane[p] = bytes ? cc_new(c, bytes) : NULL;
+    }
+    f->encode(f, &t->planes, w, n, k);
+    t->input_scale = 6.0f / 448.0f;
+    t->planes.plane[OQ_PLANE_INPUT_SCALE] = &t->input_scale;
+    cc_fill(c, t->kind, x, t->m, k);
+    t->x = cc_tensor_new(c, t->type, t->m, k, t->strided ? k + 24 : 0, x);
+    if (t->bias) {
+        t->bias_host = cc_new(c, (size_t)n * sizeof(float));
+        for (int64_t i = 0; i < n; i++) t->bias_host[i] = cc_normal(c);
+        if (t->type->bytes == 2) /* networks keep their biases in the compute type's values */
+            for (int64_t i = 0; i < n; i++) {
+                uint16_t half;
+                t->type->from_f32(&half, t->bias_host + i, 1);
+                t->type->to_f32(t->bias_host + i, &half, 1);
+            }
+        t->bias_device = cc_upload(c, t->bias_host, (size_t)n * sizeof(float));
+    }
+    oq_free(c->env, w);
+    oq_free(c->env, x);
+}
+
+static void teardown(ccheck *c, linear_case *t)
+{
+    for (int p = 0; p < OQ_PLANE_INPUT_SCALE; p++) oq_free(c->env, t->planes.plane[p]);
+    cc_tensor_free(c, &t->x);
+    oq_free(c->env, t->bias_host);
+    if (t->bias_device) cc_release(c, t->bias_device);
+}
+
+static oq_planes planes_of(const linear_case *t)
+{
+    oq_planes p;
+    for (int i = 0; i < OQ_N_PLANES; i++) p.plane[i] = t->planes.plane[i];
+    return p;
+}
+
+/* Row `row` of x as the product sees it: quantized and multiplied back where the scheme says so. */
+static void effective_row(ccheck *c, const linear_case *t, int64_t row, double *out)
+{
+    const int64_t k = t->spec.k;
+    const oq_scheme *s = &t->spec.scheme;
+    float *x = cc_new(c, (size_t)k * sizeof *x);
+    for (int64_t i = 0; i < k; i++) x[i] = cc_get(&t->x, row, i);
+    if (s->act) {
+        const int64_t group = s->act_scale == OQ_ACT_DYNAMIC_GROUP ? OQ_ACT_GROUP : k;
+        char *codes = cc_new(c, (size_t)k);
+        float *scales = cc_new(c, (size_t)oq_ceil_div(k, group) * sizeof *scales);
+        oq_act_quantize_row(s, t->input_scale, x, k, codes, scales);
+        s->act->to_f32(x, codes, (size_t)k);
+        for (int64_t i = 0; i < k; i++) out[i] = (double)x[i] * (double)scales[i / group];
+        oq_free(c->env, codes);
+        oq_free(c->env, scales);
+    } else {
+        for (int64_t i = 0; i < k; i++) out[i] = (double)x[i];
+    }
+    oq_free(c->env, x);
+}
+
+/* Relative error that the arithmetic of a kernel may add to the sum of magnitudes. */
+static double sum_error(const linear_case *t, const char *kernel)
+{
+    const double k = (double)t->spec.k;
+    double e = (k / 16 + 16) * 0x1p-23;                     /* f32 sums, in blocks of at least 16 */
+    if (strstr(kernel, "aany")) e = (k / 4 + 16) * 0x1p-23; /* one long chain */
+    if (strstr(kernel, "afp8")) e += 0x1p-12;               /* the tensor core's short FP8 accumulator */
+    if (strstr(kernel, "wany_abf16")) e += 0x1p-8;          /* weights rounded to bf16 */
+    if (t->spec.scheme.act && t->spec.scheme.act->bytes == 1) e += 4 * 0x1p-23; /* scales multiplied in f32 */
+    return e;
+}
+
+static bool compare(ccheck *c, const linear_case *t, cc_row *row, const float *got)
+{
+    const int64_t n = t->spec.n, k = t->spec.k;
+    const oq_format *f = t->spec.scheme.weight;
+    const oq_planes planes = planes_of(t);
+    const int64_t rows = oq_min_i64(t->m, MAX_SAMPLED), cols = oq_min_i64(n, MAX_SAMPLED * 4);
+    double *x = cc_new(c, (size_t)(rows * k) * sizeof *x);
+    float *w = cc_new(c, (size_t)k * sizeof *w);
+    bool ok = true;
+    for (int64_t i = 0; i < rows; i++)
+        effective_row(c, t, i * (t->m - 1) / oq_max_i64(rows - 1, 1), x + i * k);
+    const double e = sum_error(t, row->kernel);
+    for (int64_t j = 0; j < cols; j++) {
+        const int64_t col = j * (n - 1) / oq_max_i64(cols - 1, 1);
+        f->decode_row(f, w, &planes, col, n, k);
+        for (int64_t i = 0; i < rows; i++) {
+            double sum = 0, magnitude = 0;
+            for (int64_t l = 0; l < k; l++) {
+                const double p = x[i * k + l] * (double)w[l];
+                sum += p;
+                magnitude += fabs(p);
+            }
+            if (t->bias) sum += (double)t->bias_host[col], magnitude += fabs((double)t->bias_host[col]);
+            const int64_t at = i * (t->m - 1) / oq_max_i64(rows - 1, 1);
+            ok = cc_near(row, got[at * n + col], sum, e * magnitude + cc_store_error(t->type, sum)) && ok;
+        }
+    }
+    oq_free(c->env, x);
+    oq_free(c->env, w);
+    return ok;
+}
+
+static void check_kernel(ccheck *c, const linear_case *t, const oq_linear_kernel *kernel, cc_row *row)
+{
+    const oq_linear_spec *spec = &t->spec;
+    const oq_planes planes = planes_of(t);
+    char *packed = cc_new(c, kernel->packed_bytes(spec));
+    kernel->pack(packed, &planes, spec);
+    void *packed_device = cc_upload(c, packed, kernel->packed_bytes(spec));
+    oq_free(c->env, packed);
+    const size_t scratch_bytes = kernel->scratch_bytes(spec, t->m);
+    cc_tensor scratch =
+        cc_tensor_new(c, &oq_dtype_f32, 1, (int64_t)oq_align_up(scratch_bytes, 4) / 4 + 1, 0, NULL);
+    cc_tensor y = cc_tensor_new(c, t->type, t->m, spec->n, t->strided ? spec->n + 16 : 0, NULL);
+    /* The first element past what was asked for must survive. */
+    const oq_linear_args args = {.spec = spec,
+                                 .packed = packed_device,
+                                 .bias = t->bias_device,
+                                 .scratch = scratch.device.data,
+                                 .x = t->x.device,
+                                 .y = y.device};
+    kernel->run(c->gpu, &args);
+    cc_ok(c, oq_backend_cuda.sync(c->env, c->gpu));
+    float *got = cc_new(c, (size_t)(t->m * spec->n) * sizeof *got);
+    float *first = cc_new(c, (size_t)(t->m * spec->n) * sizeof *got);
+    bool intact = cc_tensor_read(c, &y, got);
+    float *tail = cc_new(c, (size_t)scratch.host.cols * sizeof *tail);
+    intact = cc_tensor_read(c, &scratch, tail) && isnan(tail[scratch.host.cols - 1]) && intact;
+    const bool near = compare(c, t, row, got);
+    memcpy(first, got, (size_t)(t->m * spec->n) * sizeof *got);
+    kernel->run(c->gpu, &args);
+    cc_tensor_read(c, &y, got);
+    const bool same = memcmp(first, got, (size_t)(t->m * spec->n) * sizeof *got) == 0;
+    cc_case(c, row, intact && near && same, "%s m %lld n %lld k %lld %s%s%s class %d:%s%s%s", t->scheme_name,
+            (long long)t->m, (long long)spec->n, (long long)spec->k, t->type->name, t->bias ? " bias" : "",
+            t->strided ? " strided" : "", (int)t->kind, intact ? "" : " guard", near ? "" : " values",
+            same ? "" : " differs on repeat");
+    oq_free(c->env, got);
+    oq_free(c->env, first);
+    oq_free(c->env, tail);
+    cc_tensor_free(c, &scratch);
+    cc_tensor_free(c, &y);
+    cc_release(c, packed_device);
+}
+
+static void check_case(ccheck *c, linear_case *t, cc_row *rows)
+{
+    setup(c, t);
+    for (size_t i = 0; oq_cuda_linear_list[i]; i++) {
+        const oq_linear_kernel *kernel = oq_cuda_linear_list[i];
+        if (!cc_wants(c, kernel->name) || kernel->need > (uint64_t)c->gpu->capability ||
+            !kernel->accepts(&t->spec))
+            continue;
+        if (strstr(kernel->name, "aany") && (double)t->m * (double)t->spec.n * (double)t->spec.k > 1e10)
+            continue;
+        rows[i].kernel = kernel->name;
+        check_kernel(c, t, kernel, &rows[i]);
+    }
+    teardown(c, t);
+}
+
+static void check_scheme(ccheck *c, const scheme_row *s, cc_row *rows)
+{
+    static const int64_t sizes[][3] = {{1, 16, 16},       {5, 48, 64},       {17, 33, 40},
+                                       {77, 192, 192},    {128, 256, 512},   {129, 640, 1536},
+                                       {256, 1024, 1040}, {333, 3840, 2560}, {4224, 3840, 3840}};
+    const size_t n = c->brief ? 5 : OQ_COUNT(sizes);
+    for (size_t i = 0; i < n; i++)
+        for (int v = 0; v < 4; v++) {
+            if (i + 2 >= OQ_COUNT(sizes) && v % 2 == 0) continue; /* large ones: two variants */
+            linear_case t = {.spec = {s->scheme, sizes[i][1], sizes[i][2]},
+                             .scheme_name = s->name,
+                             .m = sizes[i][0],
+                             .type = v == 3 && i + 1 < OQ_COUNT(sizes) ? &oq_dtype_f32 : &oq_dtype_bf16,
+                             .bias = v != 0,
+                             .strided = v == 2,
+                             .kind = (cc_class)((i + (size_t)v) % CC_N_CLASSES)};
+            check_case(c, &t, rows);
+        }
+}
+
+/* ---- speed ---- */
+
+typedef struct linear_bench {
+    ccheck *c;
+    const oq_linear_kernel *kernel;
+    oq_linear_args args[12];
+    int64_t sets;
+} linear_bench;
+
+static void bench_run(void *user, int64_t i)
+{
+    linear_bench *b = user;
+    b->kernel->run(b->c->gpu, &b->args[i % b->sets]);
+}
+
+static void bench_scheme(ccheck *c, const scheme_row *s, int64_t m, int64_t k, int64_t n)
+{
+    linear_bench b = {.c = c, .sets = 2 + (int64_t)(192000000 / (2 * (m * k + n * k)))};
+    if (b.sets > 12) b.sets = 12;
+    linear_case t = {.spec = {s->scheme, n, k}, .m = m, .type = &oq_dtype_bf16, .bias = true};
+    b.kernel = oq_backend_cuda.find_linear(c->gpu, &t.spec);
+    if (!b.kernel || !cc_wants(c, b.kernel->name)) return;
+    setup(c, &t);
+    const oq_planes planes = planes_of(&t);
+    const size_t packed_bytes = b.kernel->packed_bytes(&t.spec);
+    char *packed = cc_new(c, packed_bytes);
+    b.kernel->pack(packed, &planes, &t.spec);
+    void *scratch = cc_device(c, b.kernel->scratch_bytes(&t.spec, m) + 256);
+    void *y = cc_device(c, (size_t)(m * n) * 2);
+    for (int64_t i = 0; i < b.sets; i++) {
+        void *x = cc_upload(c, t.x.host.data, (size_t)(m * k) * 2);
+        b.args[i] = (oq_linear_args){.spec = &t.spec,
+                                     .packed = cc_upload(c, packed, packed_bytes),
+                                     .bias = t.bias_device,
+                                     .scratch = scratch,
+                                     .x = oq_tensor_make(x, &oq_dtype_bf16, m, k),
+                                     .y = oq_tensor_make(y, &oq_dtype_bf16, m, n)};
+    }
+    char shape[96], op[128];
+    snprintf(shape, sizeof shape, "%lldx%lldx%lld", (long long)m, (long long)k, (long long)n);
+    snprintf(op, sizeof op, "linear %s (%s)", s->name, b.kernel->name);
+    cc_bench(c, op, shape, 2.0 * (double)m * (double)n * (double)k, 0, bench_run, &b);
+    for (int64_t i = 0; i < b.sets; i++) {
+        cc_release(c, (void *)(size_t)b.args[i].packed);
+        cc_release(c, b.args[i].x.data);
+    }
+    cc_release(c, scratch);
+    cc_release(c, y);
+    oq_free(c->env, packed);
+    teardown(c, &t);
+}
+
+void ccheck_linear(ccheck *c)
+{
+    static const int64_t shapes[][3] = {{4096, 3072, 12288},
+                                        {4608, 15360, 3072},
+                                        {4224, 10240, 3840},
+                                        {4224, 3840, 11520},
+                                        {512, 3072, 9216}};
+    if (c->bench_ms > 0) {
+        static const char *const wanted[] = {"bf16",
+                                             "fp8 channel x token",
+                                             "fp8 tensor x static",
+                                             "fp8 block128 x group128",
+                                             "int8 channel x token",
+                                             "fp8 channel x none"};
+        for (size_t i = 0; i < OQ_COUNT(shapes); i++)
+            for (size_t w = 0; w < OQ_COUNT(wanted); w++)
+                for (size_t s = 0; s < OQ_COUNT(schemes); s++)
+                    if (!strcmp(schemes[s].name, wanted[w]))
+                        bench_scheme(c, &schemes[s], shapes[i][0], shapes[i][1], shapes[i][2]);
+        return;
+    }
+    cc_row rows[16] = {{0}};
+    for (size_t s = 0; s < OQ_COUNT(schemes); s++) check_scheme(c, &schemes[s], rows);
+    for (size_t i = 0; i < OQ_COUNT(rows); i++)
+        if (rows[i].kernel) cc_row_print(&rows[i]);
+}
