@@ -4,33 +4,46 @@
 
 #include "base/env.h"
 
+enum { OQ_IMAGE_MAX_PX = 65536 }; /* of a side */
+
 typedef struct oq_image {
-    int64_t  width, height;
+    int64_t width, height;
     uint8_t *pixels; /* [height, width, 3]; owned */
 } oq_image;
 
-oq_status oq_image_new(oq_env *env, int64_t width, int64_t height, oq_image *out); /* sizes 1..65536, checked */
-void      oq_image_deinit(oq_env *env, oq_image *image);
+oq_status oq_image_new(oq_env *env, int64_t width, int64_t height,
+                       oq_image *out); /* sizes 1..65536, checked */
+void oq_image_deinit(oq_env *env, oq_image *image);
 
 typedef struct oq_image_text { /* one tEXt or iTXt entry */
-    const char *key, *text;
+    const char *key, *text;    /* key: 1 to 79 ASCII characters; text: UTF-8, repaired where it is not */
 } oq_image_text;
 
-/* PNG by libpng; written atomically; text that is not Latin-1 goes to iTXt. "-" is stdout. */
+/* PNG by libpng; written atomically; text outside ASCII goes to iTXt. "-" is stdout. */
 oq_status oq_png_write(oq_env *env, const char *path, int64_t width, int64_t height, const uint8_t *pixels,
                        const oq_image_text *texts, size_t n_texts);
-/* Any PNG to RGB: gray replicated, alpha dropped, 16 bit reduced, palette expanded. Limits on size; errors name file. */
+/* Any PNG to RGB: gray replicated, alpha dropped, 16 bit reduced to the nearest, palette expanded. At most
+ * 2^28 pixels; errors name the file. */
 oq_status oq_png_read(oq_env *env, const char *path, oq_image *out);
-/* The value of a text entry, the caller's (oq_free); OQ_E_NOTFOUND if absent. */
+/* The value of a text entry as UTF-8, the caller's (oq_free); OQ_E_NOTFOUND if absent. */
 oq_status oq_png_read_text(oq_env *env, const char *path, const char *key, char **out);
+
+/* The same in memory; `name` stands for the file in errors. *bytes is the caller's. */
+oq_status oq_png_encode(oq_env *env, int64_t width, int64_t height, const uint8_t *pixels,
+                        const oq_image_text *texts, size_t n_texts, const char *name, char **bytes,
+                        size_t *n);
+oq_status oq_png_decode(oq_env *env, const void *bytes, size_t n, const char *name, oq_image *out);
+oq_status oq_png_decode_text(oq_env *env, const void *bytes, size_t n, const char *name, const char *key,
+                             char **out);
 
 /* [a | b | 8 x |a - b|] in one picture; sizes equal. */
 oq_status oq_image_side_by_side(oq_env *env, const oq_image *a, const oq_image *b, oq_image *out);
 
-/* How a terminal shows it. `term` NULL: chosen from the environment variables. */
+/* How a terminal shows it, chosen from the environment variables. */
 typedef enum oq_terminal { OQ_TERM_HALF_BLOCKS, OQ_TERM_KITTY, OQ_TERM_ITERM2, OQ_TERM_SIXEL } oq_terminal;
 oq_terminal oq_terminal_detect(void);
-oq_status   oq_image_show(oq_env *env, oq_terminal terminal, int64_t width, int64_t height, const uint8_t *pixels,
-                          int columns, char **out); /* bytes to print, the caller's */
+/* `columns` character cells wide at most, fewer for a small picture; ends in a line feed. */
+oq_status oq_image_show(oq_env *env, oq_terminal terminal, int64_t width, int64_t height,
+                        const uint8_t *pixels, int columns, char **out); /* bytes to print, the caller's */
 
 #endif
