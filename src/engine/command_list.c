@@ -2,6 +2,7 @@
 #include "engine/command.h"
 
 const oq_command *const oq_command_table[] = {
+    &oq_command_inspect,
     &oq_command_methods,
     &oq_command_devices,
     NULL,

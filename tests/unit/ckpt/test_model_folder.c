@@ -153,8 +153,8 @@ static void test_malformed_index(void **state)
 static void test_not_a_model(void **state)
 {
     bench *b = *state;
-    refused(b, "", OQ_E_NOTFOUND, "model '': there is no such folder");
-    refused(b, "no/such/folder", OQ_E_NOTFOUND, "no/such/folder: there is no such folder");
+    refused(b, "", OQ_E_NOTFOUND, "model '': there is no such file or folder");
+    refused(b, "no/such/folder", OQ_E_NOTFOUND, "no/such/folder: there is no such file or folder");
     refused(b, "models/toybox/omniq.json", OQ_E_ARG,
             "models/toybox/omniq.json: is a file; a model is a folder with a model_index.json");
 }

@@ -1,0 +1,36 @@
+/* command_inspect.c -- what is in a weight file, a component folder or a whole model: tensors, quantization,
+ * health; or the values of one tensor or layer. Loads no model. */
+#include "engine/inspect.h"
+
+static oq_status run(oq_inspect *inspect, const oq_options *options, oq_report **out)
+{
+    const char *tensor = oq_options_text(options, "tensor", NULL);
+    const char *layer = oq_options_text(options, "layer", NULL);
+    const int64_t limit = oq_options_int(options, "limit", 16);
+    if (tensor) return oq_inspect_tensor(inspect, tensor, limit, out);
+    for (size_t i = 0; i < inspect->n_parts; i++) OQ_TRY(oq_inspect_quant(inspect, &inspect->parts[i]));
+    if (layer) return oq_inspect_layer_values(inspect, layer, limit, out);
+    OQ_TRY(oq_inspect_health(inspect));
+    return oq_inspect_report(inspect, out);
+}
+
+static oq_status command_inspect(oq_env *env, oq_options *options, oq_report **out)
+{
+    oq_inspect inspect;
+    const size_t n = oq_options_n_arguments(options);
+    if (n != 1)
+        return oq_fail(env, OQ_E_ARG,
+                       "inspect needs one path (a weight file, a component folder or a model), %zu are given",
+                       n);
+    if (oq_options_given(options, "tensor") && oq_options_given(options, "layer"))
+        return oq_fail(env, OQ_E_ARG, "--tensor and --layer exclude each other");
+    oq_status st = oq_inspect_open(env, oq_options_argument(options, 0), &inspect);
+    if (st == OQ_OK) st = run(&inspect, options, out);
+    oq_inspect_deinit(&inspect);
+    return st;
+}
+
+const oq_command oq_command_inspect = {
+    .info = {"inspect", "PATH [flags]", "show what a weight file, a component folder or a model holds"},
+    .run = command_inspect,
+};

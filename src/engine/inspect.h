@@ -1,0 +1,63 @@
+/* inspect.h -- what the files of the inspect command say to each other. */
+#ifndef OQ_ENGINE_INSPECT_H
+#define OQ_ENGINE_INSPECT_H
+
+#include "engine/command.h"
+
+typedef struct oq_inspect_layer { /* one quantized product as it stands in the file */
+    const char *name;             /* without ".weight" */
+    int64_t n, k;
+    oq_part_source source;
+} oq_inspect_layer;
+
+typedef struct oq_inspect_part { /* one component of a model, or the one thing that was given */
+    const char *name;            /* "transformer"; NULL: the path itself */
+    const char *library, *class_name;
+    const oq_folder_component *component; /* its folder: config, quantization metadata; NULL: none */
+    oq_ckpt *ckpt;                        /* NULL: no weights here */
+    oq_resolved *resolved;       /* what the checkpoint alone asks for; NULL: nothing, or it failed */
+    const oq_dialect *dialect;   /* NULL: nothing quantized was recognised */
+    const oq_declared *declared; /* NULL: plain */
+    oq_inspect_layer *layers;
+    size_t n_layers;
+    const char **unclaimed; /* tensors that belong to quantization, but to no layer */
+    size_t n_unclaimed;
+} oq_inspect_part;
+
+typedef struct oq_inspect {
+    oq_env *env;
+    oq_arena arena;
+    const char *path;
+    const char *format;        /* "safetensors", "folder", "model" */
+    oq_folder *folder;         /* whole models */
+    oq_folder_component alone; /* a component folder, or the folder of a single file */
+    oq_inspect_part *parts;
+    size_t n_parts;
+    oq_json *problems; /* in the report's form */
+} oq_inspect;
+
+/* ---- inspect_open.c: a path to parts ---- */
+oq_status oq_inspect_open(oq_env *env, const char *path, oq_inspect *out); /* deinit in any case */
+void oq_inspect_deinit(oq_inspect *inspect);
+/* One line of "problems"; `tensor` may be NULL. */
+void oq_inspect_problem(oq_inspect *inspect, const oq_inspect_part *part, const char *severity,
+                        const char *tensor, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* Bad data becomes a problem and work goes on; what is no fact about the file (memory, cancellation) is
+ * passed on. */
+oq_status oq_inspect_note(oq_inspect *inspect, const oq_inspect_part *part, const char *tensor, oq_status st);
+
+/* ---- inspect_quant.c: dialect, layers, leftovers ---- */
+oq_status oq_inspect_quant(oq_inspect *inspect, oq_inspect_part *part);
+
+/* ---- inspect_health.c: values that no weight should have ---- */
+oq_status oq_inspect_health(oq_inspect *inspect);
+
+/* ---- inspect_values.c: --tensor and --layer ---- */
+oq_status oq_inspect_tensor(const oq_inspect *inspect, const char *name, int64_t limit, oq_report **out);
+oq_status oq_inspect_layer_values(const oq_inspect *inspect, const char *name, int64_t limit,
+                                  oq_report **out);
+
+/* ---- inspect_report.c: the report as JSON and as text ---- */
+oq_status oq_inspect_report(oq_inspect *inspect, oq_report **out);
+
+#endif

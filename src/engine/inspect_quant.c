@@ -1,0 +1,114 @@
+/* inspect_quant.c -- what a checkpoint says about its own quantization, and which layers are quantized in
+ * fact: every matrix is offered to the dialect under its own name, as no network is at hand to ask for it. */
+#include "engine/inspect.h"
+
+#include <string.h>
+
+static bool ends_with(const char *name, const char *suffix)
+{
+    const size_t n = strlen(name), m = strlen(suffix);
+    return n > m && strcmp(name + n - m, suffix) == 0;
+}
+
+/* The decision that the checkpoint makes when nobody wishes anything. */
+static oq_status resolve_part(oq_inspect *inspect, oq_inspect_part *part)
+{
+    const oq_folder_component *c = part->component;
+    const oq_resolve_input input = {
+        .name = part->name ? part->name : "weights",
+        .class_name = part->class_name ? part->class_name : "",
+        .quantizable = true,
+        .quant = c ? c->quant : NULL,
+        .quant_source = c ? c->quant_source : NULL,
+        .ckpt = part->ckpt,
+    };
+    OQ_TRY(oq_inspect_note(inspect, part, NULL, oq_resolve(inspect->env, NULL, &input, 1, &part->resolved)));
+    if (!part->resolved) return OQ_OK;
+    const oq_resolved_component *found = &part->resolved->components[0];
+    for (size_t i = 0; i < part->resolved->n_warnings; i++)
+        oq_inspect_problem(inspect, part, "warning", NULL, "%s", part->resolved->warnings[i]);
+    if (!found->declared.method) return OQ_OK;
+    part->declared = &found->declared;
+    part->dialect = found->dialect;
+    if (!part->dialect)
+        oq_inspect_problem(inspect, part, "error", NULL,
+                           "the layers of method '%s' cannot be read by this build yet",
+                           part->declared->method->name);
+    return OQ_OK;
+}
+
+static oq_status locate_layer(oq_inspect *inspect, oq_inspect_part *part, const oq_ckpt_tensor *weight)
+{
+    oq_env *env = inspect->env;
+    oq_inspect_layer *layer = &part->layers[part->n_layers];
+    bool found = false;
+    layer->name = oq_arena_strndup(&inspect->arena, weight->name, strlen(weight->name) - strlen(".weight"));
+    layer->n = weight->dim[0];
+    layer->k = weight->dim[1];
+    if (!layer->name)
+        return oq_fail(env, OQ_E_NOMEM, "%s: no memory for the names of its layers", inspect->path);
+    const oq_status st = part->dialect->locate(env, part->declared, part->ckpt, layer->name, layer->n,
+                                               layer->k, &layer->source, &found);
+    OQ_TRY(oq_inspect_note(inspect, part, weight->name, st));
+    if (st == OQ_OK && found) part->n_layers++;
+    return OQ_OK;
+}
+
+static oq_status locate_layers(oq_inspect *inspect, oq_inspect_part *part)
+{
+    const size_t n = part->ckpt->n_tensors;
+    OQ_TRY(oq_arena_new(&inspect->arena, n + 1, sizeof *part->layers, "layers", &part->layers));
+    for (size_t i = 0; i < n; i++) {
+        const oq_ckpt_tensor *t = &part->ckpt->tensors[i];
+        if (t->n_dims == 2 && ends_with(t->name, ".weight")) OQ_TRY(locate_layer(inspect, part, t));
+    }
+    return OQ_OK;
+}
+
+/* Does the tensor only make sense beside quantized codes? By its type, or by its name. */
+static bool looks_quantized(const oq_ckpt_tensor *t)
+{
+    static const char *const suffixes[] = {
+        ".weight_scale", ".weight_scale_inv",  ".weight_scale_2", ".scale_weight", ".input_scale",
+        ".scale_input",  ".weight_zero_point", ".qweight",        ".qzeros",       ".scales",
+        ".absmax",       ".quant_map",         ".comfy_quant",
+    };
+    for (size_t i = 0; i < OQ_COUNT(suffixes); i++)
+        if (ends_with(t->name, suffixes[i])) return true;
+    return !t->dtype || t->dtype == &oq_dtype_f8_e4m3 || t->dtype == &oq_dtype_f8_e5m2 ||
+           t->dtype == &oq_dtype_i8;
+}
+
+static oq_status collect_unclaimed(oq_inspect *inspect, oq_inspect_part *part)
+{
+    const oq_ckpt *ckpt = part->ckpt;
+    bool *claimed = NULL;
+    OQ_TRY(oq_new(inspect->env, ckpt->n_tensors + 1, sizeof *claimed, "claims", &claimed));
+    for (size_t i = 0; i < part->n_layers; i++)
+        for (int plane = 0; plane < OQ_N_PLANES; plane++) {
+            const oq_ckpt_tensor *t = part->layers[i].source.plane[plane].tensor;
+            if (t) claimed[t - ckpt->tensors] = true;
+        }
+    const oq_status st = oq_arena_new(&inspect->arena, ckpt->n_tensors + 1, sizeof *part->unclaimed,
+                                      "unclaimed tensors", &part->unclaimed);
+    for (size_t i = 0; st == OQ_OK && i < ckpt->n_tensors; i++) {
+        const oq_ckpt_tensor *t = &ckpt->tensors[i];
+        const bool harmless = part->dialect && part->dialect->harmless && part->dialect->harmless(t);
+        if (!claimed[i] && !harmless && looks_quantized(t)) part->unclaimed[part->n_unclaimed++] = t->name;
+    }
+    oq_free(inspect->env, claimed);
+    return st;
+}
+
+oq_status oq_inspect_quant(oq_inspect *inspect, oq_inspect_part *part)
+{
+    if (!part->ckpt) return OQ_OK;
+    OQ_TRY(resolve_part(inspect, part));
+    if (part->dialect) OQ_TRY(locate_layers(inspect, part));
+    OQ_TRY(collect_unclaimed(inspect, part));
+    if (part->n_unclaimed && !part->declared)
+        oq_inspect_problem(inspect, part, "warning", part->unclaimed[0],
+                           "%zu tensor%s quantized, but in no spelling that this build reads",
+                           part->n_unclaimed, part->n_unclaimed == 1 ? " looks" : "s look");
+    return OQ_OK;
+}
