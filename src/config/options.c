@@ -246,7 +246,11 @@ static oq_status put(oq_options *o, const oq_option_info *row, const char *text)
     texts *list = &o->values[row - oq_option_list(&n)];
     if (row->type == OQ_OPTION_LIST) return texts_add(o->env, list, text);
     texts replaced = {0};
-    OQ_TRY(texts_add(o->env, &replaced, text));
+    const oq_status st = texts_add(o->env, &replaced, text);
+    if (st != OQ_OK) {
+        texts_clear(o->env, &replaced);
+        return st;
+    }
     texts_clear(o->env, list);
     *list = replaced;
     return OQ_OK;
