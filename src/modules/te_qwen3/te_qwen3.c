@@ -50,7 +50,11 @@ static const oq_model_field fields[] = {
 static oq_status read_rope(oq_env *env, const oq_json *config, oq_te_qwen3 *s)
 {
     const oq_json *rope = oq_json_get(config, "rope_parameters");
-    if (oq_json_type(rope) == OQ_JSON_OBJECT) {
+    if (oq_json_type(rope) != OQ_JSON_NULL && oq_json_type(rope) != OQ_JSON_OBJECT)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "config.json of " WHAT ": 'rope_parameters' is %s, an object is needed",
+                       oq_json_type_name(rope));
+    if (rope) {
         const char *type = oq_json_string(oq_json_get(rope, "rope_type"));
         if (type && strcmp(type, "default") != 0)
             return oq_fail(env, OQ_E_UNSUPPORTED,

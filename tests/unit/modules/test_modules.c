@@ -1,0 +1,333 @@
+/* test_modules.c -- promises of src/modules: configurations are read or refused by key and value, and what is
+ * declared is what the published checkpoints hold. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "modules/dit_zimage/dit_zimage.h"
+#include "modules/te_qwen3/te_qwen3.h"
+#include "modules/vae_kl/vae_kl.h"
+#include "pipelines/pipeline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DATA   OMNIQ_SOURCE_DIR "/tests/data/modules/"
+#define ZIMAGE DATA "z_image_transformer.json"
+#define QWEN3  DATA "qwen3_4b.json"
+#define VAE    DATA "flux_vae.json"
+
+static int setup(void **state)
+{
+    oq_env *env = NULL;
+    if (oq_env_new(NULL, &env) != OQ_OK) return -1;
+    *state = env;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    oq_env_free(*state);
+    return 0;
+}
+
+static oq_json *read_config(oq_env *env, const char *path)
+{
+    oq_json *config = NULL;
+    if (oq_json_parse_file(env, path, 1 << 20, &config) != OQ_OK) fail_msg("%s", oq_env_error(env));
+    return config;
+}
+
+/* ---- what is declared
+ * ---------------------------------------------------------------------------------------------- */
+
+typedef struct contents {
+    int64_t params, tensors, quantizable;
+} contents;
+
+static void count_linear(const oq_linear *l, contents *c)
+{
+    int64_t n = 0;
+    for (int i = 0; i < l->n_parts; i++) n += l->parts[i].n;
+    assert_int_equal(n, l->spec.n);
+    c->params += n * l->spec.k + (l->has_bias ? n : 0);
+    c->tensors += l->n_parts * (l->has_bias ? 2 : 1);
+    c->quantizable += l->keep == NULL;
+}
+
+static contents count(const oq_builder *b)
+{
+    contents c = {0};
+    for (size_t i = 0; i < b->n_items; i++) {
+        const oq_item *item = &b->items[i];
+        switch (item->kind) {
+        case OQ_ITEM_LINEAR:
+            count_linear(item->u.linear, &c);
+            break;
+        case OQ_ITEM_VECTOR:
+            c.params += item->u.vector->n, c.tensors++;
+            break;
+        case OQ_ITEM_TABLE:
+            c.params += item->u.table->rows * item->u.table->cols, c.tensors++;
+            break;
+        case OQ_ITEM_CONV2D: {
+            const oq_conv2d_spec *s = &item->u.conv2d->spec;
+            c.params += s->c_out * s->c_in * s->kh * s->kw + s->c_out;
+            c.tensors += 2;
+            break;
+        }
+        case OQ_ITEM_ATTENTION:
+            break;
+        }
+    }
+    return c;
+}
+
+static contents declare(oq_env *env, const oq_module_type *module, const char *path)
+{
+    oq_json *config = read_config(env, path);
+    void *self = calloc(1, module->self_bytes);
+    char no_scope[] = "";
+    oq_arena arena;
+    oq_arena_init(&arena, env);
+    oq_builder b = {.env = env, .arena = &arena, .component = "x", .scope = no_scope};
+    if (module->describe(env, config, self) != OQ_OK || module->declare(&b, self) != OQ_OK)
+        fail_msg("%s", oq_env_error(env));
+    assert_string_equal(b.scope, "");
+    const contents c = count(&b);
+    oq_arena_deinit(&arena);
+    free(self);
+    oq_json_free(config);
+    return c;
+}
+
+/* Numbers of the published models, from their own classes' parameter lists. */
+static void test_published_models_are_whole(void **state)
+{
+    const contents dit = declare(*state, &oq_module_dit_zimage, ZIMAGE);
+    assert_int_equal(dit.params, 6154908736);
+    assert_int_equal(dit.tensors, 521);
+    assert_int_equal(dit.quantizable, 34 * 4);
+    const contents encoder = declare(*state, &oq_module_te_qwen3, QWEN3);
+    assert_int_equal(encoder.params, 4022468096);
+    assert_int_equal(encoder.tensors, 398);
+    assert_int_equal(encoder.quantizable, 36 * 4);
+    const contents vae = declare(*state, &oq_module_vae_kl, VAE);
+    assert_int_equal(vae.params, 83819683);
+    assert_int_equal(vae.tensors, 244);
+    assert_int_equal(vae.quantizable, 0);
+}
+
+static void test_toybox_is_whole(void **state)
+{
+    static const char *const folders[] = {"transformer", "text_encoder", "vae"};
+    static const oq_module_type *const modules[] = {&oq_module_dit_zimage, &oq_module_te_qwen3,
+                                                    &oq_module_vae_kl};
+    static const int64_t tensors[] = {223, 35, 184};
+    for (size_t i = 0; i < OQ_COUNT(folders); i++) {
+        char path[512];
+        snprintf(path, sizeof path, OMNIQ_SOURCE_DIR "/models/toybox/%s/config.json", folders[i]);
+        assert_int_equal(declare(*state, modules[i], path).tensors, tensors[i]);
+    }
+}
+
+/* ---- what is refused
+ * -------------------------------------------------------------------------------------------------- */
+
+typedef struct refusal {
+    const oq_module_type *module;
+    const char *path, *key, *value; /* value NULL: the key is removed */
+    oq_status status;
+    const char *text;
+} refusal;
+
+#define Z &oq_module_dit_zimage, ZIMAGE
+#define Q &oq_module_te_qwen3, QWEN3
+#define V &oq_module_vae_kl, VAE
+static const refusal refusals[] = {
+    {Z, "siglip_feat_dim", "1152", OQ_E_UNSUPPORTED,
+     "config.json of ZImageTransformer2DModel: 'siglip_feat_dim' is 1152, only null is supported"},
+    {Z, "all_patch_size", "[2,4]", OQ_E_UNSUPPORTED, "'all_patch_size' is [2, 4], only [2] is supported"},
+    {Z, "all_f_patch_size", "[2]", OQ_E_UNSUPPORTED, "'all_f_patch_size' is [2], only [1] is supported"},
+    {Z, "n_kv_heads", "10", OQ_E_UNSUPPORTED, "'n_kv_heads' is 10, only 'n_heads' (30) is supported"},
+    {Z, "axes_dims", "[32,48,47]", OQ_E_FORMAT, "'axes_dims' holds the odd 47"},
+    {Z, "axes_dims", "[32,48,46]", OQ_E_FORMAT,
+     "3 'axes_dims' with sum 126 do not fit 30 heads over 'dim' 3840"},
+    {Z, "axes_dims", "[64,64]", OQ_E_FORMAT, "2 'axes_dims' with sum 128 do not fit"},
+    {Z, "axes_dims", "[32,32,32,32]", OQ_E_UNSUPPORTED, "'axes_dims' has 4 entries, 1 to 3 are supported"},
+    {Z, "axes_dims", "\"x\"", OQ_E_FORMAT, "'axes_dims' is a string, an array of whole numbers is needed"},
+    {Z, "dim", "0", OQ_E_FORMAT, "'dim' is 0, it must be between 8 and 131072"},
+    {Z, "dim", "3840.5", OQ_E_FORMAT, "'dim' is a number, a whole number is needed"},
+    {Z, "dim", "true", OQ_E_FORMAT, "a whole number is needed"},
+    {Z, "n_heads", "7", OQ_E_UNSUPPORTED, "'n_kv_heads' is 30, only 'n_heads' (7) is supported"},
+    {Z, "norm_eps", "\"1\"", OQ_E_FORMAT, "'norm_eps' is a string, a number is needed"},
+    {Z, "qk_norm", "1", OQ_E_FORMAT, "'qk_norm' is a whole number, true or false is needed"},
+    {Z, "controlnet_layers", "[0]", OQ_E_UNSUPPORTED, "'controlnet_layers' is [0], which is not known here"},
+    {Q, "attention_bias", "true", OQ_E_UNSUPPORTED,
+     "config.json of Qwen3: 'attention_bias' is true, only false is supported"},
+    {Q, "use_sliding_window", "true", OQ_E_UNSUPPORTED,
+     "'use_sliding_window' is true, only false is supported"},
+    {Q, "hidden_act", "\"gelu\"", OQ_E_UNSUPPORTED, "'hidden_act' is \"gelu\", only \"silu\" is supported"},
+    {Q, "model_type", "\"qwen3_moe\"", OQ_E_UNSUPPORTED,
+     "'model_type' is \"qwen3_moe\", only \"qwen3\" is supported"},
+    {Q, "rope_scaling", "{\"type\":\"yarn\"}", OQ_E_UNSUPPORTED,
+     "'rope_scaling' is {\"type\": \"yarn\"}, only null is supported"},
+    {Q, "rope_parameters", "{\"rope_type\":\"yarn\",\"rope_theta\":1}", OQ_E_UNSUPPORTED,
+     "'rope_parameters.rope_type' is 'yarn', only 'default' is supported"},
+    {Q, "rope_parameters", "7", OQ_E_FORMAT, "'rope_parameters' is a whole number, an object is needed"},
+    {Q, "rope_theta", NULL, OQ_E_FORMAT, "'rope_theta' is missing"},
+    {Q, "layer_types", "[\"sliding_attention\"]", OQ_E_UNSUPPORTED,
+     "'layer_types[0]' is 'sliding_attention', only 'full_attention' is supported"},
+    {Q, "hidden_size", NULL, OQ_E_FORMAT, "'hidden_size' is missing"},
+    {Q, "num_key_value_heads", "5", OQ_E_FORMAT,
+     "32 heads over 5 key heads of width 128 do not fit together"},
+    {Q, "head_dim", "127", OQ_E_FORMAT, "of width 127 do not fit together"},
+    {Q, "num_experts", "8", OQ_E_UNSUPPORTED, "'num_experts' is 8, which is not known here"},
+    {V, "act_fn", "\"mish\"", OQ_E_UNSUPPORTED,
+     "config.json of AutoencoderKL: 'act_fn' is \"mish\", only \"silu\" is supported"},
+    {V, "latents_mean", "[0.5]", OQ_E_UNSUPPORTED, "'latents_mean' is [0.5], only null is supported"},
+    {V, "norm_num_groups", "48", OQ_E_FORMAT, "'norm_num_groups' 48 does not divide 128 channels"},
+    {V, "block_out_channels", "[]", OQ_E_UNSUPPORTED, "'block_out_channels' has 0 entries"},
+    {V, "block_out_channels", "[128,256,512]", OQ_E_FORMAT,
+     "'down_block_types' has 4 entries, 'block_out_channels' has 3"},
+    {V, "up_block_types",
+     "[\"UpDecoderBlock2D\",\"AttnUpDecoderBlock2D\",\"UpDecoderBlock2D\",\"UpDecoderBlock2D\"]",
+     OQ_E_UNSUPPORTED, "'up_block_types[1]' is 'AttnUpDecoderBlock2D', only 'UpDecoderBlock2D' is supported"},
+    {V, "scaling_factor", "0", OQ_E_FORMAT, "'scaling_factor' is 0, it must be between"},
+};
+
+/* A copy of the object with one member replaced, or without it. */
+static oq_json *changed(oq_env *env, const oq_json *config, const char *key, const char *value)
+{
+    oq_json *out = oq_json_new_object(), *member = NULL;
+    for (size_t i = 0; i < oq_json_size(config); i++) {
+        const char *name = NULL;
+        const oq_json *old = oq_json_member(config, i, &name);
+        if (strcmp(name, key) != 0) oq_json_set(out, name, oq_json_copy(old));
+    }
+    if (value) {
+        if (oq_json_parse(env, value, strlen(value), key, &member) != OQ_OK)
+            fail_msg("%s", oq_env_error(env));
+        oq_json_set(out, key, member);
+    }
+    return out;
+}
+
+static void test_configurations_are_refused(void **state)
+{
+    oq_env *env = *state;
+    for (size_t i = 0; i < OQ_COUNT(refusals); i++) {
+        const refusal *r = &refusals[i];
+        oq_json *published = read_config(env, r->path), *config = changed(env, published, r->key, r->value);
+        void *self = calloc(1, r->module->self_bytes);
+        const oq_status st = r->module->describe(env, config, self);
+        if (st != r->status || !strstr(oq_env_error(env), r->text))
+            fail_msg("%s = %s: %s, '%s'; expected %s, '%s'", r->key, r->value ? r->value : "(absent)",
+                     oq_status_name(st), oq_env_error(env), oq_status_name(r->status), r->text);
+        oq_env_clear(env);
+        free(self);
+        oq_json_free(config);
+        oq_json_free(published);
+    }
+}
+
+/* What is switched off, private or about training does not matter. */
+static void test_harmless_keys_pass(void **state)
+{
+    oq_env *env = *state;
+    static const char *const rows[][2] = {{"some_new_switch", "false"}, {"some_new_table", "null"},
+                                          {"_note", "\"x\""},           {"quantization_config", "{}"},
+                                          {"axes_lens", "[9,9,9]"},     {"qk_norm", "null"}};
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        oq_json *published = read_config(env, ZIMAGE),
+                *config = changed(env, published, rows[i][0], rows[i][1]);
+        oq_dit_zimage s = {0};
+        if (oq_module_dit_zimage.describe(env, config, &s) != OQ_OK) fail_msg("%s", oq_env_error(env));
+        assert_int_equal(s.ffn_dim, 10240);
+        assert_int_equal(s.head_dim, 128);
+        assert_int_equal(s.patch_dim, 64);
+        assert_int_equal(s.t_dim, 256);
+        assert_true(s.qk_norm);
+        oq_json_free(config);
+        oq_json_free(published);
+    }
+}
+
+static void test_rope_in_both_spellings(void **state)
+{
+    oq_env *env = *state;
+    oq_json *published = read_config(env, QWEN3), *bare = changed(env, published, "rope_theta", NULL);
+    oq_json *config = changed(env, bare, "rope_parameters", "{\"rope_theta\":5e5,\"rope_type\":\"default\"}");
+    oq_te_qwen3 s = {0};
+    assert_int_equal(oq_module_te_qwen3.describe(env, published, &s), OQ_OK);
+    assert_true(s.rope_theta == 1e6);
+    assert_int_equal(oq_module_te_qwen3.describe(env, config, &s), OQ_OK);
+    assert_true(s.rope_theta == 5e5);
+    oq_json_free(config);
+    oq_json_free(bare);
+    oq_json_free(published);
+}
+
+/* ---- lists
+ * --------------------------------------------------------------------------------------------------------------
+ */
+
+static void test_lists_are_walkable(void **state)
+{
+    (void)state;
+    for (size_t i = 0; oq_module_list[i]; i++) {
+        const oq_module_type *m = oq_module_list[i];
+        assert_non_null(m->describe);
+        assert_non_null(m->declare);
+        assert_true(m->self_bytes > 0);
+        for (size_t j = 0; m->class_names[j]; j++) assert_ptr_equal(oq_module_find(m->class_names[j]), m);
+        for (size_t j = 0; j < i; j++) assert_string_not_equal(m->name, oq_module_list[j]->name);
+        for (const oq_name_rule *r = m->names; r && r->from; r++) assert_true(r->to || r->why);
+    }
+    for (size_t i = 0; oq_pipeline_list[i]; i++) {
+        const oq_pipeline_type *p = oq_pipeline_list[i];
+        assert_ptr_equal(oq_pipeline_find(p->class_name), p);
+        assert_true(p->help[0] && p->task[0] && p->n_components > 0);
+        assert_non_null(p->init);
+        assert_non_null(p->deinit);
+        assert_non_null(p->check);
+        assert_non_null(p->run);
+    }
+    assert_null(oq_module_find("UNet2DConditionModel"));
+    assert_null(oq_pipeline_find("StableDiffusionPipeline"));
+}
+
+/* Sizes that no machine has are noticed before they wrap. */
+static void test_vae_sizes_do_not_wrap(void **state)
+{
+    oq_env *env = *state;
+    oq_json *config = read_config(env, VAE);
+    oq_vae_kl s = {0};
+    char no_scope[] = "";
+    oq_arena arena;
+    oq_arena_init(&arena, env);
+    oq_builder b = {.env = env, .arena = &arena, .component = "vae", .scope = no_scope};
+    assert_int_equal(oq_module_vae_kl.describe(env, config, &s), OQ_OK);
+    assert_int_equal(oq_module_vae_kl.declare(&b, &s), OQ_OK);
+    int64_t elems = 0;
+    assert_true(oq_vae_kl_decode_elems(&s, 128, 128, &elems));
+    assert_int_equal(elems, (int64_t)256 * 1024 * 1024); /* 256 channels of 1024 x 1024 pixels */
+    assert_false(oq_vae_kl_decode_elems(&s, (int64_t)1 << 40, (int64_t)1 << 40, &elems));
+    assert_false(oq_vae_kl_decode_elems(&s, (int64_t)1 << 27, (int64_t)1 << 27, &elems));
+    oq_arena_deinit(&arena);
+    oq_json_free(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_published_models_are_whole), cmocka_unit_test(test_toybox_is_whole),
+        cmocka_unit_test(test_configurations_are_refused), cmocka_unit_test(test_harmless_keys_pass),
+        cmocka_unit_test(test_rope_in_both_spellings),     cmocka_unit_test(test_lists_are_walkable),
+        cmocka_unit_test(test_vae_sizes_do_not_wrap),
+    };
+    return cmocka_run_group_tests_name("modules", tests, setup, teardown);
+}
