@@ -154,7 +154,7 @@ oq_status oq_metadata_texts(const oq_metadata *m, int index, uint64_t seed, char
     oq_json_set(json, "index", oq_json_new_int(index));
     oq_json_set(json, "files", oq_json_ref(m->model->hashes));
     *parameters = make_parameters(m, index, seed);
-    oq_status st = *parameters ? oq_json_dump(m->env, json, OQ_JSON_COMPACT, omniq)
+    oq_status st = *parameters ? oq_json_dump(m->env, json, OQ_JSON_SORT, omniq)
                                : oq_fail(m->env, OQ_E_NOMEM, "metadata: no memory");
     oq_json_free(json);
     if (st == OQ_OK) return OQ_OK;

@@ -58,6 +58,8 @@ static oq_status init(oq_env *env, const oq_pipeline_setup *setup, void *self)
     z->dit = setup->modules[1];
     z->vae = setup->modules[2];
     OQ_TRY(check_scheduler_class(env, setup->model_index));
+    if (!setup->scheduler)
+        return oq_fail(env, OQ_E_NOTFOUND, "%s/scheduler/scheduler_config.json is missing", setup->folder);
     OQ_TRY(check_fit(env, z));
     OQ_TRY(oq_flow_euler_parse(env, setup->scheduler, &z->schedule));
     return open_tokenizer(env, setup, z);

@@ -38,7 +38,7 @@ says 'fp8_e4m3_block128'
 expect 0 '' plan -m "$model" --component text_encoder=int8 --json
 says '"method": "int8"'
 
-expect 2 "nearest" plan -m "$model" --quantization fp9
+expect 2 "did you mean 'fp8'" plan -m "$model" --quantization fp9
 expect 2 "weight_strategyy" plan -m "$model" --quantization '{"method":"fp8","weight_strategyy":"block"}'
 expect 2 'no_such_layer' plan -m "$model" --quantization fp8 --ignored-layers no_such_layer
 expect 1 'not in this build yet' plan -m "$model" --quantization gguf

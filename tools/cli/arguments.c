@@ -6,18 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool csv_has(const char *csv, const char *word, size_t n)
-{
-    for (const char *at = csv; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (strncmp(at, word, n) == 0 && (at[n] == ',' || at[n] == '\0')) return true;
-    return false;
-}
-
+/* `b` of n characters is the table's word `a`, up to its end or a comma; '_' may stand for '-'. */
 static bool same_name(const char *a, const char *b, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (a[i] != b[i] && !(a[i] == '-' && b[i] == '_')) return false;
-    return a[n] == '\0';
+    return a[n] == '\0' || a[n] == ',';
+}
+
+static bool csv_has(const char *csv, const char *word, size_t n)
+{
+    for (const char *at = csv; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (same_name(at, word, n)) return true;
+    return false;
 }
 
 static const oq_option_info *find_row(const char *command, const char *name, size_t n)

@@ -37,6 +37,7 @@ void cli_help_command(FILE *to, const char *command);
 /* ---- progress and log on stderr ---- */
 typedef struct cli_progress {
     bool terminal, quiet, verbose;
+    bool finished;  /* the phase's last unit was reported */
     bool line_open; /* a bar stands on the current line */
     char phase[32]; /* of the last call, for "interrupted in ..." */
     long done, total;

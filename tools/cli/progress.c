@@ -43,7 +43,10 @@ void cli_progress_show(void *progress, const oq_progress *s)
 {
     cli_progress *p = progress;
     const bool finished = s->total > 0 && s->done >= s->total;
+    const bool again = p->finished && strcmp(p->phase, s->phase) == 0 && s->done >= (int64_t)p->done;
+    if (again) return; /* several workers may report the end */
     snprintf(p->phase, sizeof p->phase, "%s", s->phase);
+    p->finished = finished;
     p->done = (long)s->done;
     p->total = (long)s->total;
     if (p->quiet) return;

@@ -1,0 +1,81 @@
+#!/bin/sh
+# faults.sh -- models that are cut, swapped or incomplete, hostile prompts, full disks, interrupts, two processes at once.
+. "$(dirname "$0")/lib.sh"
+quick="-W 64 -H 64 --steps 2 -q"
+dit=transformer/diffusion_pytorch_model
+
+fresh() { rm -rf m; cp -r "$model" m; }
+
+fresh; rm m/$dit-00002-of-00002.safetensors
+expect 1 "diffusion_pytorch_model-00002-of-00002.safetensors" generate -m m -p x $quick
+fresh; rm m/vae/config.json
+expect 1 'vae' generate -m m -p x $quick
+fresh; rm m/model_index.json
+expect 1 'model_index.json' generate -m m -p x $quick
+fresh; rm m/tokenizer/tokenizer.json
+expect 1 'tokenizer.json' generate -m m -p x $quick
+fresh; rm m/scheduler/scheduler_config.json
+expect 1 'scheduler' generate -m m -p x $quick
+fresh; head -c 100000 "$model/vae/diffusion_pytorch_model.safetensors" > m/vae/diffusion_pytorch_model.safetensors
+expect 1 'vae/diffusion_pytorch_model.safetensors' generate -m m -p x $quick
+fresh; head -c 4 "$model/vae/diffusion_pytorch_model.safetensors" > m/vae/diffusion_pytorch_model.safetensors
+expect 1 'vae/diffusion_pytorch_model.safetensors' generate -m m -p x $quick
+fresh; : > m/text_encoder/model.safetensors
+expect 1 'text_encoder/model.safetensors' generate -m m -p x $quick
+fresh; cp m/vae/diffusion_pytorch_model.safetensors m/text_encoder/model.safetensors
+expect 2 "tensor 'embed_tokens.weight' is missing in 'model.safetensors'" generate -m m -p x $quick
+fresh; cp m/$dit-00001-of-00002.safetensors m/$dit-00002-of-00002.safetensors
+expect 1 'safetensors' generate -m m -p x $quick
+fresh; sed 's/"dim": 192/"dim": 256/' "$model/transformer/config.json" > m/transformer/config.json
+grep -q 256 m/transformer/config.json && expect 1 "do not fit 3 heads over 'dim' 256" generate -m m -p x $quick
+fresh; echo '{' > m/transformer/config.json
+expect 1 'transformer/config.json: not valid JSON at line' generate -m m -p x $quick
+fresh; sed 's/ZImagePipeline/FluxPipeline/' "$model/model_index.json" > m/model_index.json
+expect 1 "pipeline class 'FluxPipeline' is not supported; this build runs ZImagePipeline" generate -m m -p x $quick
+fresh; echo '{"steps": 0}' > m/omniq.json
+expect 2 'steps must be from 1 to 1000, not 0' generate -m m -p x
+fresh; echo '{"stepz": 1}' > m/omniq.json
+expect 2 "the nearest is 'steps'" generate -m m -p x
+expect 1 'nowhere' generate -m nowhere -p x
+expect 1 'org/no-such-model' generate -m org/no-such-model -p x
+expect 1 '' generate -m a.png -p x
+
+# what the checkpoint says about itself and the wish must agree
+fresh; sed 's/^{/{"quantization_config":{"quant_method":"int8"},/' "$model/transformer/config.json" > m/transformer/config.json
+run generate -m m -p x $quick --quantization fp8
+[ $status = 2 ] && grep -q int8 err && grep -q fp8 err && pass || fail "int8 checkpoint, fp8 wished: status $status" "$(cat err)"
+
+# prompts: any bytes, any length
+expect 0 '' generate -m "$model" -p "$(printf 'a \377\376\300 star \355\240\200')" $quick -o bytes.png
+i=0; words=''
+while [ $i -lt 100 ]; do words="$words a large red ball beside a small blue star over there now"; i=$((i + 1)); done
+long=$words$words$words$words$words$words$words$words
+expect 0 '' generate -m "$model" -p "$long" $quick -o long.png
+expect 0 '' generate -m "$model" -p "$(printf 'line one\nline two\ttab')" $quick -o lines.png
+
+# writing fails as a whole
+if [ -w /dev/full ]; then
+    "$omniq" models > /dev/full 2> err
+    [ $? = 1 ] && grep -q 'cannot be written' err && pass || fail 'a full disk on standard output' "$(cat err)"
+    "$omniq" generate -m "$model" -p x $quick -o - > /dev/full 2> err
+    [ $? = 1 ] && grep -q 'cannot be written' err && pass || fail 'a picture to a full disk' "$(cat err)"
+fi
+
+# an interrupt stops at the next layer with 130 and leaves nothing behind
+"$omniq" generate -m "$model" -p x -W 512 -H 512 --steps 200 -o slow.png > out 2> err &
+pid=$!
+sleep 2
+kill -TERM $pid
+wait $pid
+status=$?
+[ $status = 130 ] && pass || fail "interrupt: status $status, expected 130" "$(tail -2 err)"
+grep -q 'interrupted in phase' err && pass || fail 'interrupt says where' "$(tail -2 err)"
+[ ! -e slow.png ] && [ -z "$(find . -name '*.part')" ] && pass || fail 'interrupt leaves files'
+
+# two processes on one model
+"$omniq" generate -m "$model" -p 'a red ring' $quick -s 1 -o p1.png > /dev/null 2>&1 &
+pid=$!
+run generate -m "$model" -p 'a red ring' $quick -s 1 -o p2.png
+wait $pid
+[ $? = 0 ] && [ $status = 0 ] && cmp -s p1.png p2.png && pass || fail 'two processes at once'
+finish

@@ -1,0 +1,117 @@
+#!/bin/sh
+# generate.sh -- pictures, their names, metadata, repeats, traces, standard output, what is refused before the work.
+. "$(dirname "$0")/lib.sh"
+prompt='a small blue star on a white background'
+# small and short: what is tested is the command
+quick="-W 64 -H 64 --steps 2 -q"
+
+png() { # FILE -- begins like a PNG
+    [ "$(head -c 4 "$1" | tail -c 3)" = PNG ]
+}
+
+# shellcheck disable=SC2086
+generate() { expect 0 '' generate -m "$model" -p "$prompt" $quick "$@"; }
+
+generate -s 7 -o a.png
+says 'a.png: 64x64, seed 7'
+check 'a.png is a PNG' png a.png
+generate -s 7 -o again.png
+check 'the same seed gives the same file' cmp a.png again.png
+generate -s 7 -o one.png --threads 1
+check 'one thread gives the same file' cmp a.png one.png
+generate -s 8 -o b.png
+cmp -s a.png b.png && fail 'another seed gives another picture' || pass
+# without a command it is generate; JSON is one object
+run -m "$model" -p "$prompt" $quick -s 7 -o c.png --json
+[ $status = 0 ] && pass || fail "without a command: status $status"
+says '{"outputs": [{"path": "c.png", "index": 0, "seed": 7, "width": 64, "height": 64}]'
+says '"peak_rss_bytes"'
+says '"quantized_layers": 0'
+generate -s 7 --quantization fp8 -o q.png --json
+says '"fp8_e4m3_tensor/fp8_e4m3 dynamic_token"'
+
+# names of several pictures; image i repeats alone with seed + i
+generate -s 7 -b 2 -o pair.png
+check 'first of a batch' cmp pair_1.png a.png
+check 'pair_2' png pair_2.png
+generate -s 8 -o second.png
+expect 0 '' compare second.png pair_2.png
+says 'PSNR inf dB'
+generate -s 7 -p 'a large red ring' -o two
+check 'a name without a dot' png two_2
+mkdir folder
+generate -s 9 -o folder
+check 'a folder gets the default name' png folder/omniq-9.png
+generate
+check 'a random seed is in the name' sh -c 'ls omniq-*.png'
+generate -s -1 -o random.png
+says 'random.png: 64x64, seed '
+
+# standard output
+generate -s 7 -o -
+check 'the picture on standard output' cmp out a.png
+expect 2 'both write to standard output' generate -m "$model" -p x -o - --json
+expect 2 'takes one picture, this request makes 2' generate -m "$model" -p x -b 2 -o -
+expect 2 'show and json both write to standard output' generate -m "$model" -p x --show --json
+generate -s 7 -o shown.png --show
+says 'shown.png'
+
+# metadata and the way back
+check 'parameters for other tools' grep -aq "Steps: 2, Sampler: FlowMatchEuler, CFG scale: 0, Seed: 7, Size: 64x64, Model: toybox" a.png
+generate -s 7 -o bare.png --no-metadata
+grep -aq Sampler bare.png && fail '--no-metadata leaves text' || pass
+expect 0 '' generate --from pair_2.png -q -o repeat.png
+expect 0 '' compare repeat.png pair_2.png
+says 'PSNR inf dB'
+expect 0 '' generate --from q.png -q -o repeat.png
+check 'the quantized run repeats to the byte' cmp repeat.png q.png
+expect 0 '' generate --from a.png -q -s 8 -o repeat.png
+expect 0 '' compare repeat.png b.png
+says 'PSNR inf dB'
+expect 1 'bare.png' generate --from bare.png
+expect 1 'missing.png' generate --from missing.png
+generate -s 7 -b 2 --batch-noise shared -o shared.png
+expect 0 '' generate --from shared_2.png -q -o reshared.png
+check 'a shared batch repeats as a whole' cmp reshared_1.png shared_1.png
+
+# prompts from a file, batches of words
+printf 'a large red ring\n\na small blue star\r\n' > prompts.txt
+expect 0 '' generate -m "$model" --prompt-file prompts.txt $quick -s 3 -o file.png
+check 'two lines, two pictures' png file_2.png
+: > empty.txt
+expect 2 'empty.txt' generate -m "$model" --prompt-file empty.txt
+expect 1 'nowhere.txt' generate -m "$model" --prompt-file nowhere.txt
+expect 0 '' generate -m "$model" -p '' $quick -o noword.png
+
+# guidance, schedule
+generate -s 7 --guidance-scale 3 -n 'red' -o guided.png
+generate -s 7 --sigmas 1,0.5 -o sigmas.png
+expect 2 'does not fall' generate -m "$model" -p x --sigmas 0.5,1
+expect 2 'not a number' generate -m "$model" -p x --sigmas 1,x
+
+# trace
+generate -s 7 --trace t.safetensors -o traced.png
+check 'tracing does not change the picture' cmp traced.png a.png
+expect 0 '' generate -m "$model" -p x $quick --trace t1.safetensors --trace-keys 'noise,image' -o t.png
+check 'selected keys' grep -aq '"noise"' t1.safetensors
+grep -aq model_out t1.safetensors && fail 'unselected keys' || pass
+expect 2 'trace-keys selects what trace writes' generate -m "$model" -p x --trace-keys noise
+
+# refused before the work: nothing is loaded, nothing is left behind
+expect 1 'nowhere/x.png: cannot be written' generate -m "$model" -p x -o nowhere/x.png
+expect 1 'nowhere/t.safetensors: cannot be written' generate -m "$model" -p x -o x.png --trace nowhere/t.safetensors
+expect 2 "this build writes PNG alone, not '.jpg'" generate -m "$model" -p x -o x.jpg
+expect 2 'must be multiples of 16' generate -m "$model" -p x -W 100
+expect 2 'GiB' generate -m "$model" -p x -W 65536 -H 65536
+echo precious > kept.png
+expect 1 'nowhere' generate -m nowhere -p x -o kept.png
+check 'an existing output survives a failure' grep -q precious kept.png
+[ -z "$(find . -name '*.part')" ] && pass || fail 'half-written files' "$(find . -name '*.part')"
+
+# defaults: the flag, omniq.json, the family; -v tells
+run generate -m "$model" -p "$prompt" --steps 1 -W 64 -H 64 -v -o v.png
+grep -q 'steps 1, from the flag' err && grep -q "guidance-scale 0, from the model's omniq.json" err && pass || fail '-v tells defaults'
+
+# dummy weights need the config files alone
+expect 0 '' generate -m "$model" -p x $quick --load-format dummy -o dummy.png
+finish
