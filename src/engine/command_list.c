@@ -7,6 +7,7 @@ const oq_command *const oq_command_table[] = {
     &oq_command_inspect,
     &oq_command_compare,
     &oq_command_bench,
+    &oq_command_tokenize,
     &oq_command_methods,
     &oq_command_models,
     &oq_command_devices,

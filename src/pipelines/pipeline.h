@@ -59,6 +59,7 @@ typedef struct oq_pipeline_type {
     const oq_pipeline_component *components;
     size_t n_components;
     oq_pipeline_defaults defaults;
+    const char *prompt_before, *prompt_after; /* the template around a prompt */
     size_t self_bytes;
     oq_status (*init)(oq_env *env, const oq_pipeline_setup *setup, void *self); /* scheduler, tokenizer */
     void (*deinit)(oq_env *env, void *self);

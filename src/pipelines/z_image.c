@@ -156,6 +156,8 @@ const oq_pipeline_type oq_pipeline_z_image = {
     .components = components,
     .n_components = OQ_COUNT(components),
     .defaults = {.steps = 8, .guidance = 0.0, .max_sequence_length = 512, .multiple_px = 16},
+    .prompt_before = Z_IMAGE_BEFORE,
+    .prompt_after = Z_IMAGE_AFTER,
     .self_bytes = sizeof(z_image),
     .init = init,
     .deinit = deinit,

@@ -9,6 +9,10 @@
 #include "sched/flow_euler.h"
 #include "text/tokenizer.h"
 
+/* Qwen's chat template around a prompt, with the assistant's turn begun. */
+#define Z_IMAGE_BEFORE "<|im_start|>user\n"
+#define Z_IMAGE_AFTER  "<|im_end|>\n<|im_start|>assistant\n"
+
 typedef struct z_image {
     const oq_te_qwen3 *encoder;
     const oq_dit_zimage *dit;

@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char BEFORE[] = "<|im_start|>user\n", AFTER[] = "<|im_end|>\n<|im_start|>assistant\n";
-
 typedef struct z_run {
     oq_exec *ex;
     const z_image *z;
@@ -128,8 +126,8 @@ static oq_status make_condition(z_run *r, const char *text, const char *side, in
                                 oq_dit_zimage_condition *out)
 {
     const oq_prompt_ids rule = {.tokenizer = r->z->tokenizer,
-                                .before = BEFORE,
-                                .after = AFTER,
+                                .before = Z_IMAGE_BEFORE,
+                                .after = Z_IMAGE_AFTER,
                                 .vocab_size = r->z->encoder->vocab_size,
                                 .max_tokens = r->req->max_sequence_length};
     char what[64], key[64], prefix[64], ids_key[80];
