@@ -153,7 +153,8 @@ static oq_status start_pipeline(oq_env *env, oq_model *model)
                                      .model_index = model->folder->index,
                                      .scheduler = component_config(model, "scheduler"),
                                      .vae = component_config(model, "vae"),
-                                     .modules = modules};
+                                     .modules = modules,
+                                     .dummy = model->n_ckpts > 0 && !model->ckpts[0]};
     void *self = NULL;
     oq_status st = oq_new(env, 1, model->type->self_bytes, model->type->name, &self);
     if (st == OQ_OK) st = model->type->init(env, &setup, self);

@@ -41,11 +41,13 @@ oq_status oq_trace_new(oq_env *env, const char *globs, oq_trace **out)
     return OQ_OK;
 }
 
-/* Tensors inside the networks ("dit0.layers.3…", "text.pos.0.hidden.1") are many: they come when asked for.
- */
+/* Tensors inside the networks ("dit0.layers.3…", "text.pos.0.hidden.1", "vae.mid") are many: they come when
+ * asked for. */
 static bool wanted(const oq_trace *t, const char *key)
 {
-    if (!t->globs) return strncmp(key, "dit0.", 5) != 0 && !strstr(key, ".hidden.");
+    if (!t->globs)
+        return strncmp(key, "dit0.", 5) != 0 && !strstr(key, ".hidden.") &&
+               (strncmp(key, "vae.", 4) != 0 || strcmp(key, "vae.in") == 0 || strcmp(key, "vae.out") == 0);
     char glob[256];
     for (size_t i = 0; oq_csv_word(t->globs, i, glob, sizeof glob); i++)
         if (oq_glob_match(glob, key)) return true;
