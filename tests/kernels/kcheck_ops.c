@@ -319,7 +319,7 @@ static void unary_bound(const problem *p, const float *x, const float *want, dou
                          : p->unary == OQ_GELU_ERF ? big * big
                          : p->unary == OQ_TANH     ? 0.0
                                                    : 2 * fmin(v, 110.0);
-        out[i] = (12.0 + 2 * u) * KC_EPS * fabs((double)want[i]) + 0x1p-120;
+        out[i] = (8.0 + 1.5 * u) * KC_EPS * fabs((double)want[i]) + 0x1p-120;
     }
 }
 
