@@ -1,5 +1,4 @@
-/* kcheck.c -- checks and measures every kernel of this machine: kcheck [--cpu LEVEL] [--seed N] [--filter
- * TEXT]
+/* kcheck.c -- checks and measures every kernel of this machine: kcheck [--cpu LEVEL] [--seed N] [--filter TEXT]
  * [--threads N] [--bench] [--bench-ms N]. JSON lines, one for each kernel; at the end "N passed, N failed".
  * Exit code 77: this machine lacks the level (ctest: skipped). */
 #include "kernels/kcheck.h"
@@ -75,6 +74,7 @@ int main(int argc, char **argv)
             return usage(argv[i]);
         i++;
     }
+    kc_catch_crashes();
     if (oq_env_new(&params, &kc.env) != OQ_OK) return 2;
     const int code = check_all(&kc, level);
     oq_env_free(kc.env);

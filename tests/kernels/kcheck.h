@@ -47,13 +47,13 @@ void        kc_fill_bytes(kc_rng *rng, void *dst, size_t bytes);
 
 void *kc_new(kcheck *kc, size_t bytes); /* plain memory, ends the program when there is none; give back with oq_free */
 
-/* `data` has exactly `bytes` bytes at an address that is `offset` above a multiple of 64, filled with 0xff (NaN in
- * every float type); guards on both sides. */
+/* `data` has exactly `bytes` bytes, filled with 0xff (NaN in every float type). In front of it are guard bytes; behind
+ * it a page that ends the program when it is read or written. offset 0: data is aligned to 64, with up to 63 guard bytes
+ * before that page. An offset > 0: data ends at the page, aligned to no more than its elements (odd: to nothing). */
 typedef struct kc_buf {
     void  *data;
-    size_t bytes;
+    size_t bytes, slack, block_bytes;
     char  *block;
-    size_t block_bytes;
 } kc_buf;
 
 kc_buf kc_buf_new(kcheck *kc, size_t bytes, size_t offset);
@@ -74,6 +74,10 @@ bool      kc_matrix_same(const kc_matrix *a, const kc_matrix *b); /* every eleme
 void      kc_matrix_free(kcheck *kc, kc_matrix *m);
 
 /* ---- verdicts ------------------------------------------------------------------------------------------------- */
+
+/* What kcheck was doing, for the message of a crash. */
+void kc_now(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void kc_catch_crashes(void);
 
 #define KC_EPS 0x1p-24 /* half the distance from 1 to the next f32 */
 

@@ -246,9 +246,11 @@ static void check_case(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, 
     p.packed = kc_buf_new(kc, kernel->packed_bytes(&p.spec), 0);
     p.scratch = kc_buf_new(kc, kernel->scratch_bytes(&p.spec, p.s.m), 0);
     kernel->pack(p.packed.data, &p.view, &p.spec);
-    const char *const why = run_twice(kc, row, kernel, &p);
     char text[96];
     oq_scheme_describe(scheme, text, sizeof text);
+    kc_now("%s: %s, m %lld n %lld k %lld", kernel->name, text, (long long)p.s.m, (long long)p.s.n,
+           (long long)p.s.k);
+    const char *const why = run_twice(kc, row, kernel, &p);
     kc_case(kc, row, !why, "%s: %s, m %lld n %lld k %lld, %s, x %s y %s%s%s%s", why ? why : "", text,
             (long long)p.s.m, (long long)p.s.n, (long long)p.s.k, kc_class_name(class), p.x.t.dtype->label,
             p.y.t.dtype->label, p.has_bias ? ", bias" : "", variant & 4 ? ", ld > cols" : "",

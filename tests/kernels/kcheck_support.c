@@ -2,11 +2,14 @@
 #include "kernels/kcheck.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/size.h"
 
@@ -104,29 +107,42 @@ void *kc_new(kcheck *kc, size_t bytes)
     exit(2);
 }
 
+/* One mapping: guard bytes, the data, at most 63 guard bytes, and a page that nobody may touch. */
 kc_buf kc_buf_new(kcheck *kc, size_t bytes, size_t offset)
 {
-    kc_buf b = {.bytes = bytes, .block_bytes = bytes + offset + 2 * GUARD};
-    b.block = kc_new(kc, b.block_bytes);
-    b.data = b.block + GUARD + offset;
-    for (size_t i = 0; i < b.block_bytes; i++) b.block[i] = (char)guard_byte(i);
-    memset(b.data, FILL, bytes);
+    (void)kc;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), open = oq_align_up(bytes + GUARD + 64, page);
+    kc_buf b = {.bytes = bytes, .block_bytes = open + page};
+    void *const block = mmap(NULL, b.block_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED || mprotect((char *)block + open, page, PROT_NONE) != 0) {
+        fprintf(stderr, "kcheck: no memory for %zu bytes\n", b.block_bytes);
+        exit(2);
+    }
+    b.block = block;
+    const size_t slack = offset ? (offset & 1u) && bytes % 2 == 0 : (64 - bytes % 64) % 64;
+    char *const data = b.block + open - slack - bytes;
+    for (size_t i = 0; i < GUARD; i++) (data - GUARD)[i] = (char)guard_byte(i);
+    for (size_t i = 0; i < slack; i++) data[bytes + i] = (char)guard_byte(i);
+    memset(data, FILL, bytes);
+    b.data = data;
+    b.slack = slack;
     return b;
 }
 
 bool kc_buf_intact(const kc_buf *b)
 {
-    const size_t first = (size_t)((char *)b->data - b->block);
-    for (size_t i = 0; i < b->block_bytes; i++) {
-        if (i == first) i += b->bytes;
-        if (i < b->block_bytes && (unsigned char)b->block[i] != guard_byte(i)) return false;
-    }
+    const unsigned char *const data = b->data;
+    for (size_t i = 0; i < GUARD; i++)
+        if ((data - GUARD)[i] != guard_byte(i)) return false;
+    for (size_t i = 0; i < b->slack; i++)
+        if (data[b->bytes + i] != guard_byte(i)) return false;
     return true;
 }
 
 void kc_buf_free(kcheck *kc, kc_buf *b)
 {
-    oq_free(kc->env, b->block);
+    (void)kc;
+    if (b->block) munmap(b->block, b->block_bytes);
     *b = (kc_buf){0};
 }
 
@@ -183,6 +199,34 @@ void kc_matrix_free(kcheck *kc, kc_matrix *m)
 /* ---- verdicts
  * ---------------------------------------------------------------------------------------------------- */
 
+static char now_text[256];
+
+void kc_now(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(now_text, sizeof now_text, fmt, args);
+    va_end(args);
+}
+
+static void crashed(int number)
+{
+    static const char head[] = "kcheck: crash (memory beyond a buffer?) in ";
+    ssize_t n = write(STDERR_FILENO, head, sizeof head - 1);
+    n = write(STDERR_FILENO, now_text, strlen(now_text));
+    n = write(STDERR_FILENO, "\n", 1);
+    (void)n;
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+void kc_catch_crashes(void)
+{
+    signal(SIGSEGV, crashed);
+    signal(SIGBUS, crashed);
+    signal(SIGILL, crashed);
+}
+
 double kc_store_error(const oq_dtype *dtype, double value)
 {
     return dtype == &oq_dtype_bf16 ? fabs(value) * 0x1p-8 + 0x1p-134 : fabs(value) * KC_EPS + 0x1p-149;
@@ -195,6 +239,7 @@ double kc_sum_error(int64_t k, double abs_sum)
 
 bool kc_wants(const kcheck *kc, const char *kernel)
 {
+    kc_now("%s", kernel);
     return !kc->filter || strstr(kernel, kc->filter);
 }
 
