@@ -19,22 +19,26 @@ typedef struct shared_patterns { /* components covered by one request count thei
     size_t n;
 } shared_patterns;
 
+typedef struct candidate candidate;
+
 typedef struct resolver {
     oq_env *env;
     oq_resolved *resolved;
     const oq_quant_config *config;
+    candidate *all;
+    size_t n_all;
     shared_patterns *shared;
     size_t n_shared, cap_shared;
 } resolver;
 
 /* One component on its way: what the model says, what the request says, what the checkpoint says. */
-typedef struct candidate {
+struct candidate {
     resolver *r;
     const oq_resolve_input *in;
     oq_resolved_component *out;
     const oq_quant_spec *wish; /* NULL: none */
     oq_disk disk;
-} candidate;
+};
 
 const char *oq_quant_source_name(oq_quant_source s)
 {
@@ -197,17 +201,24 @@ static oq_status read_online(const candidate *c, const oq_quant_spec *spec, oq_m
                                 spec->options, false, out);
 }
 
-/* Producers' layouts cover transformers: a global request for one leaves text encoders as they are. */
-static bool leaves_encoder(const candidate *c, const oq_quant_spec *spec)
+/* A global request for a method that only reads checkpoints means the components that were quantized with it; where
+ * none was, a producer's layout still means transformers and not text encoders. */
+static bool leaves_plain(const candidate *c, const oq_quant_spec *spec)
 {
     const oq_method *method = oq_method_find(c->r->env, spec->method);
-    return c->in->encoder && !is_named(c->r->config, c->in->name) && method && method->producer;
+    if (!method || c->out->named || (method->online && !oq_spec_is_serialized(method, spec))) return false;
+    for (size_t i = 0; i < c->r->n_all; i++) {
+        const oq_disk *disk = &c->r->all[i].disk;
+        if (disk->present && oq_disk_agrees(disk, method, oq_modelopt_refine(method, spec->options)))
+            return true;
+    }
+    return c->in->encoder && method->producer;
 }
 
 static oq_status resolve_online(candidate *c)
 {
     oq_method_args *args = NULL;
-    if (!c->wish || !c->wish->method || leaves_encoder(c, c->wish)) return OQ_OK;
+    if (!c->wish || !c->wish->method || leaves_plain(c, c->wish)) return OQ_OK;
     OQ_TRY(read_online(c, c->wish, &args));
     c->out->source = args->method->online ? OQ_SOURCE_ONLINE : OQ_SOURCE_SERIALIZED;
     return add_route(c, c->in->name, args, c->wish);
@@ -351,12 +362,10 @@ static oq_status copy_names(candidate *c)
 static oq_status resolve_component(candidate *c)
 {
     const oq_quant_config *config = c->r->config;
-    OQ_TRY(copy_names(c));
     if (!c->in->quantizable) return resolve_plain_component(c);
     c->out->named = is_named(config, c->in->name);
     c->wish = config ? oq_quant_config_route(config, c->in->name) : NULL;
     if (c->wish) c->out->from = config->from ? config->from : "config";
-    OQ_TRY(oq_disk_read(c->r->env, c->r->resolved, c->in, &c->disk));
     if (c->disk.present) {
         c->out->dialect = c->disk.serialized ? c->disk.dialect : NULL;
         c->out->declared = c->disk.declared;
@@ -379,11 +388,14 @@ static oq_status resolve_all(oq_env *env, const oq_quant_config *config, const o
     OQ_TRY(oq_arena_new(&resolved->arena, r.cap_shared, sizeof *r.shared, "patterns", &r.shared));
     OQ_TRY(oq_arena_new(&resolved->arena, n_inputs, sizeof *resolved->components, "components",
                         &resolved->components));
+    OQ_TRY(oq_arena_new(&resolved->arena, n_inputs, sizeof *r.all, "components", &r.all));
+    resolved->n_components = r.n_all = n_inputs;
     for (size_t i = 0; i < n_inputs; i++) {
-        candidate c = {.r = &r, .in = &inputs[i], .out = &resolved->components[i]};
-        OQ_TRY(resolve_component(&c));
-        resolved->n_components++;
+        r.all[i] = (candidate){.r = &r, .in = &inputs[i], .out = &resolved->components[i]};
+        OQ_TRY(copy_names(&r.all[i]));
+        if (inputs[i].quantizable) OQ_TRY(oq_disk_read(env, resolved, &inputs[i], &r.all[i].disk));
     }
+    for (size_t i = 0; i < n_inputs; i++) OQ_TRY(resolve_component(&r.all[i]));
     return OQ_OK;
 }
 
