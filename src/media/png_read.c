@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MAX_FILE_BYTES = 512 << 20, MAX_PIXELS = 1 << 28, MAX_CHUNK_BYTES = 64 << 20, MAX_CHUNKS = 1000 };
+enum { MAX_FILE_BYTES = 512 << 20, MAX_PIXELS = 1 << 28, MAX_CHUNK_BYTES = 8 << 20, MAX_CHUNKS = 1000 };
 /* Deflate shrinks by no more than this. */
 enum { MAX_RATIO = 1040 };
 
@@ -56,10 +56,29 @@ static oq_status check_size(png_reader *r)
     return OQ_OK;
 }
 
+/* Chunks lie within the file, so libpng makes no room for one that cannot be there. */
+static oq_status check_chunks(const png_reader *r)
+{
+    for (size_t at = 8; at < r->n;) {
+        const size_t left = r->n - at;
+        const uint8_t *p = r->bytes + at;
+        const size_t length =
+            left < 12 ? 0 : (size_t)p[0] << 24 | (size_t)p[1] << 16 | (size_t)p[2] << 8 | p[3];
+        if (left < 12 || length > left - 12)
+            return oq_fail(r->guard.env, OQ_E_FORMAT,
+                           "%s: " UNREADABLE ": the chunk at byte %zu does not fit into its %zu bytes",
+                           r->guard.name, at, r->n);
+        if (memcmp(p + 4, "IEND", 4) == 0) break; /* what follows is not the picture's */
+        at += 12 + length;
+    }
+    return OQ_OK;
+}
+
 static oq_status start(png_reader *r)
 {
     if (r->n < 8 || png_sig_cmp(r->bytes, 0, 8) != 0)
         return oq_fail(r->guard.env, OQ_E_FORMAT, "%s: is not a PNG", r->guard.name);
+    OQ_TRY(check_chunks(r));
     r->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &r->guard, oq_png_on_error, oq_png_on_warning,
                                       &r->guard, oq_png_allocate, oq_png_release);
     r->info = r->png ? png_create_info_struct(r->png) : NULL;

@@ -56,21 +56,35 @@ static oq_status build(oq_env *env, const oq_tokenizer_file *file, oq_tokenizer 
     return oq_post_processor_parse(env, file, &t->vocab, &t->post);
 }
 
-oq_status oq_tokenizer_open(oq_env *env, const char *path, oq_tokenizer **out)
+/* Frees `file` in any case. */
+static oq_status open_file(oq_env *env, oq_tokenizer_file *file, oq_tokenizer **out)
 {
-    oq_tokenizer_file file;
     oq_tokenizer *t = NULL;
-    *out = NULL;
-    OQ_TRY(oq_tokenizer_file_open(env, path, &file));
     oq_status st = oq_new(env, 1, sizeof *t, "tokenizer", &t);
-    if (st == OQ_OK) st = build(env, &file, t);
-    oq_tokenizer_file_deinit(env, &file);
+    if (st == OQ_OK) st = build(env, file, t);
+    oq_tokenizer_file_deinit(env, file);
     if (st != OQ_OK) {
         oq_tokenizer_close(env, t);
         return st;
     }
     *out = t;
     return OQ_OK;
+}
+
+oq_status oq_tokenizer_open(oq_env *env, const char *path, oq_tokenizer **out)
+{
+    oq_tokenizer_file file;
+    *out = NULL;
+    OQ_TRY(oq_tokenizer_file_open(env, path, &file));
+    return open_file(env, &file, out);
+}
+
+oq_status oq_tokenizer_parse(oq_env *env, const char *name, const char *text, size_t n, oq_tokenizer **out)
+{
+    oq_tokenizer_file file;
+    *out = NULL;
+    OQ_TRY(oq_tokenizer_file_parse(env, name, text, n, &file));
+    return open_file(env, &file, out);
 }
 
 void oq_tokenizer_close(oq_env *env, oq_tokenizer *t)

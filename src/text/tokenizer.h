@@ -12,6 +12,8 @@ enum { OQ_TEXT_MAX_BYTES = 16 << 20 }; /* of one text */
  * truncation and padding of the file are the callers' business and ignored. Read-only and shareable between
  * threads afterwards. */
 oq_status oq_tokenizer_open(oq_env *env, const char *path, oq_tokenizer **out);
+/* The same from the bytes of a tokenizer.json; `name` stands for the path in errors. */
+oq_status oq_tokenizer_parse(oq_env *env, const char *name, const char *text, size_t n, oq_tokenizer **out);
 void oq_tokenizer_close(oq_env *env, oq_tokenizer *tokenizer);
 
 /* Any bytes: invalid UTF-8 is repaired with U+FFFD first. Special tokens in the text are recognised. ids are

@@ -118,6 +118,23 @@ oq_status oq_tokenizer_file_open(oq_env *env, const char *path, oq_tokenizer_fil
     return st;
 }
 
+oq_status oq_tokenizer_file_parse(oq_env *env, const char *name, const char *text, size_t n,
+                                  oq_tokenizer_file *out)
+{
+    *out = (oq_tokenizer_file){.n = n};
+    out->path = oq_strdup(env, name);
+    out->text = oq_alloc_raw(env, n + 1);
+    oq_status st = OQ_OK;
+    if (!out->path || !out->text) st = oq_fail(env, OQ_E_NOMEM, "%s: no memory for %zu bytes", name, n);
+    if (st == OQ_OK) {
+        memcpy(out->text, text, n);
+        out->text[n] = '\0';
+        st = take_apart(env, out);
+    }
+    if (st != OQ_OK) oq_tokenizer_file_deinit(env, out);
+    return st;
+}
+
 void oq_tokenizer_file_deinit(oq_env *env, oq_tokenizer_file *file)
 {
     oq_json_free(file->tree);

@@ -15,6 +15,9 @@ typedef struct oq_tokenizer_file { /* zero is empty; deinit in any state */
 
 /* `path`: the file, or a folder that holds a tokenizer.json. */
 oq_status oq_tokenizer_file_open(oq_env *env, const char *path, oq_tokenizer_file *out);
+/* The same from a copy of `text`; `name` stands for the path in errors. */
+oq_status oq_tokenizer_file_parse(oq_env *env, const char *name, const char *text, size_t n,
+                                  oq_tokenizer_file *out);
 void oq_tokenizer_file_deinit(oq_env *env, oq_tokenizer_file *file);
 
 /* Fields of a component, for the parsers of this room. `where`: "normalizer" and so on, for errors. */

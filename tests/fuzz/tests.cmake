@@ -13,6 +13,7 @@ endif()
 
 # Folders of samples that other tests keep and that are replayed as well.
 set(OMNIQ_FUZZ_SAMPLES_safetensors ${PROJECT_SOURCE_DIR}/tests/data/ckpt)
+set(OMNIQ_FUZZ_SAMPLES_png ${PROJECT_SOURCE_DIR}/tests/data/media)
 
 file(GLOB OMNIQ_FUZZ_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/fuzz_*.c)
 foreach(source ${OMNIQ_FUZZ_SOURCES})
