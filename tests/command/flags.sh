@@ -9,7 +9,7 @@ run --version; [ $status = 0 ] && pass || fail "--version status $status"
 says 'omniq 0.1.0'
 says 'cpu: '
 run; [ $status = 2 ] && pass || fail "no arguments: status $status, expected 2"
-for command in generate plan inspect compare bench methods models devices; do
+for command in generate plan inspect compare tokenize bench methods models devices; do
     run $command --help
     [ $status = 0 ] && pass || fail "$command --help: status $status"
     says "usage: omniq $command"
