@@ -145,8 +145,7 @@ static void test_round_trip(void **state)
         "fp8",
         "{\"method\": \"fp8\", \"ignored_layers\": [\"a\", \"re:b\"]}",
         "{\"quant_method\": \"int8\"}",
-        "{\"transformer\": {\"method\": \"fp8\", \"ignored_layers\": [\"x\"]}, \"vae\": null, \"default\": "
-        "\"int8\"}",
+        "{transformer: {method: fp8, ignored_layers: [x]}, vae: null, default: int8}",
         "{\"producer\": {\"name\": \"modelopt\"}, \"quantization\": {\"quant_algo\": \"FP8\"}}"};
     for (size_t i = 0; i < OQ_COUNT(texts); i++) {
         oq_quant_config *first = parse(*state, texts[i]), *second = NULL;
