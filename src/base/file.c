@@ -28,7 +28,7 @@ static oq_status fail_errno(oq_env *env, const char *path, const char *what)
 static oq_status open_regular(oq_env *env, const char *path, int *fd, size_t *bytes)
 {
     struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not make us wait */
     if (*fd < 0) return fail_errno(env, path, "cannot be opened");
     if (fstat(*fd, &st) != 0) {
         const oq_status failed = fail_errno(env, path, "cannot be examined");

@@ -157,7 +157,8 @@ oq_status oq_inspect_tensor(const oq_inspect *inspect, const char *name, int64_t
 
 typedef struct planes_buffer {
     oq_planes planes;
-    void *owned[OQ_N_PLANES]; /* planes that the dialect had to turn into the canonical layout */
+    void *owned
+        [OQ_N_PLANES]; /* planes in another layout, and small ones whose alignment the file does not promise */
 } planes_buffer;
 
 static void free_planes(oq_env *env, planes_buffer *p)
@@ -165,20 +166,31 @@ static void free_planes(oq_env *env, planes_buffer *p)
     for (int i = 0; i < OQ_N_PLANES; i++) oq_free(env, p->owned[i]);
 }
 
-static oq_status make_planes(oq_env *env, const oq_inspect_layer *layer, planes_buffer *out)
+static oq_status make_plane(oq_env *env, const oq_inspect_layer *layer, oq_plane plane, planes_buffer *out)
 {
     const oq_format *f = layer->source.format;
+    const oq_plane_source *source = &layer->source.plane[plane];
+    const size_t bytes = f->plane_bytes(f, plane, layer->n, layer->k);
+    out->planes.plane[plane] = source->tensor->data;
+    if (!source->fix && source->tensor->bytes != bytes)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' has %zu bytes, layer '%s' needs %zu",
+                       source->tensor->name, source->tensor->bytes, layer->name, bytes);
+    if (!source->fix && plane == OQ_PLANE_DATA) return OQ_OK;
+    OQ_TRY(oq_new(env, bytes, 1, source->tensor->name, &out->owned[plane]));
+    out->planes.plane[plane] = out->owned[plane];
+    if (source->fix)
+        source->fix(out->owned[plane], source->tensor, layer->n, layer->k);
+    else if (bytes)
+        memcpy(out->owned[plane], source->tensor->data, bytes);
+    return OQ_OK;
+}
+
+static oq_status make_planes(oq_env *env, const oq_inspect_layer *layer, planes_buffer *out)
+{
     *out = (planes_buffer){0};
-    for (int i = 0; i < OQ_N_PLANES; i++) {
-        const oq_plane_source *source = &layer->source.plane[i];
-        if (!(f->planes & 1u << i) || !source->tensor) continue;
-        out->planes.plane[i] = source->tensor->data;
-        if (!source->fix) continue;
-        const size_t bytes = f->plane_bytes(f, (oq_plane)i, layer->n, layer->k);
-        OQ_TRY(oq_new(env, bytes, 1, source->tensor->name, &out->owned[i]));
-        source->fix(out->owned[i], source->tensor, layer->n, layer->k);
-        out->planes.plane[i] = out->owned[i];
-    }
+    for (int i = 0; i < OQ_N_PLANES; i++)
+        if (layer->source.format->planes & 1u << i && layer->source.plane[i].tensor)
+            OQ_TRY(make_plane(env, layer, (oq_plane)i, out));
     return OQ_OK;
 }
 

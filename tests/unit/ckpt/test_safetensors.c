@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #define DATA OMNIQ_SOURCE_DIR "/tests/data/ckpt/"
 
@@ -323,6 +323,9 @@ static void test_missing_and_folder(void **state)
     refused(b, scratch_path(b->dir, "none.safetensors"), OQ_E_NOTFOUND,
             "cannot be opened: No such file or directory");
     refused(b, b->dir, OQ_E_IO, "is a folder, not a file");
+    assert_int_equal(mkfifo(scratch_path(b->dir, "pipe"), 0600),
+                     0); /* opening it must not wait for a writer */
+    refused(b, scratch_path(b->dir, "pipe"), OQ_E_IO, "is a special file, not a file");
 }
 
 /* airllm#137: a download may stop anywhere. Every shorter file is refused, and never read beyond its end. */
