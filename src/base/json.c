@@ -72,7 +72,8 @@ static const char *literal_before(const char *text, size_t end, int *length)
 {
     const char *open = NULL;
     for (size_t i = 0; i < end; i++) {
-        if (open && text[i] == '\\') i++;
+        if (open && text[i] == '\\')
+            i++;
         else if (text[i] == '"') {
             if (open && i + 1 == end) {
                 *length = (int)(text + end - open);
@@ -91,14 +92,14 @@ static oq_status fail_parse(oq_env *env, const char *text, const char *source, c
     if (code == json_error_duplicate_key) {
         int length = 0;
         const char *key = literal_before(text, (size_t)error->position, &length);
-        return oq_fail(env, OQ_E_FORMAT, "%s: duplicate key %.*s at line %d, column %d", source, length, key, error->line,
-                       error->column);
+        return oq_fail(env, OQ_E_FORMAT, "%s: duplicate key %.*s at line %d, column %d", source, length, key,
+                       error->line, error->column);
     }
     const char *near = strstr(error->text, " near '");
     const int length = near ? (int)(near - error->text) : (int)strlen(error->text);
     return oq_fail(env, code == json_error_out_of_memory ? OQ_E_NOMEM : OQ_E_FORMAT,
-                   "%s: not valid JSON at line %d, column %d: %.*s", source, error->line, error->column, length,
-                   error->text);
+                   "%s: not valid JSON at line %d, column %d: %.*s", source, error->line, error->column,
+                   length, error->text);
 }
 
 oq_status oq_json_parse(oq_env *env, const char *text, size_t n, const char *source, oq_json **out)

@@ -111,7 +111,9 @@ bool oq_utf8_is_word(const char *character, size_t n)
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC: return true;
-    default: return false;
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default:
+        return false;
     }
 }

@@ -58,7 +58,8 @@ static void test_json_rejects(void **state)
 static void test_json_names_the_duplicate(void **state)
 {
     oq_env *env = *state;
-    static const char text[] = "{\"x\": \"a \\\" b\",\n \"a much longer key than twenty\": 1, \"a much longer key than twenty\": 2}";
+    static const char text[] =
+        "{\"x\": \"a \\\" b\",\n \"a much longer key than twenty\": 1, \"a much longer key than twenty\": 2}";
     oq_json *json = NULL;
     assert_int_equal(oq_json_parse(env, text, sizeof text - 1, "text", &json), OQ_E_FORMAT);
     assert_string_equal(oq_env_error(env),
@@ -188,7 +189,8 @@ static void test_regex_each(void **state)
     assert_int_equal(oq_regex_each(env, r, text, strlen(text), count_bytes, &digits), OQ_OK);
     assert_int_equal(digits, 5);
     oq_regex_free(env, r);
-    assert_true(oq_utf8_is_space("\xe3\x80\x80", 3) && !oq_utf8_is_space("\xe1\xa0\x8e", 3) && !oq_utf8_is_space("a", 1));
+    assert_true(oq_utf8_is_space("\xe3\x80\x80", 3) && !oq_utf8_is_space("\xe1\xa0\x8e", 3) &&
+                !oq_utf8_is_space("a", 1));
     assert_true(oq_utf8_is_word("\xc3\xa9", 2) && oq_utf8_is_word("_", 1) && !oq_utf8_is_word("-", 1));
 }
 
