@@ -143,6 +143,14 @@ const char *oq_path_leaf(const char *path)
     return slash ? slash + 1 : path;
 }
 
+char *oq_path_folder(oq_env *env, const char *path)
+{
+    const size_t n = (size_t)(oq_path_leaf(path) - path);
+    char *folder = oq_strdup(env, n ? path : ".");
+    if (folder && n) folder[n > 1 ? n - 1 : 1] = '\0'; /* "/x" lies in "/" */
+    return folder;
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);

@@ -9,18 +9,21 @@ oq_status oq_file_read(oq_env *env, const char *path, size_t max_bytes, char **o
 
 typedef struct oq_mapping {
     const uint8_t *data; /* NULL for an empty file */
-    size_t         bytes;
+    size_t bytes;
 } oq_mapping;
-oq_status oq_file_map(oq_env *env, const char *path, oq_mapping *out); /* read-only; a directory is an error */
-void      oq_file_unmap(oq_mapping *mapping);
+oq_status oq_file_map(oq_env *env, const char *path,
+                      oq_mapping *out); /* read-only; a directory is an error */
+void oq_file_unmap(oq_mapping *mapping);
 /* Tells the system that [at, at+bytes) will not be read again, so that loading does not fill memory. */
-void      oq_file_forget(const oq_mapping *mapping, size_t at, size_t bytes);
+void oq_file_forget(const oq_mapping *mapping, size_t at, size_t bytes);
 
 bool oq_file_exists(const char *path);
 bool oq_file_is_dir(const char *path);
 /* dir + '/' + name; NULL: no memory. The result is the caller's. */
 char *oq_path_join(oq_env *env, const char *dir, const char *name);
 const char *oq_path_leaf(const char *path);
+/* What stands before the leaf, "." for a bare name; NULL: no memory. The result is the caller's. */
+char *oq_path_folder(oq_env *env, const char *path);
 /* Names in a directory, sorted, without "." and ".."; free each and the array. */
 oq_status oq_dir_list(oq_env *env, const char *path, char ***out, size_t *count);
 oq_status oq_dir_make(oq_env *env, const char *path); /* with parents; existing is fine */
@@ -31,7 +34,7 @@ typedef struct oq_file_writer oq_file_writer;
 oq_status oq_file_create(oq_env *env, const char *path, oq_file_writer **out);
 oq_status oq_file_write(oq_file_writer *writer, const void *bytes, size_t n);
 oq_status oq_file_finish(oq_file_writer *writer); /* frees the writer in any case */
-void      oq_file_abort(oq_file_writer *writer);
+void oq_file_abort(oq_file_writer *writer);
 oq_status oq_file_write_all(oq_env *env, const char *path, const void *bytes, size_t n);
 
 #endif

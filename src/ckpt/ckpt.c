@@ -11,22 +11,21 @@ static int compare_tensors(const void *a, const void *b)
     return strcmp(((const oq_ckpt_tensor *)a)->name, ((const oq_ckpt_tensor *)b)->name);
 }
 
-static oq_status new_ckpt(oq_env *env, const char *path, size_t path_n, size_t n_files, oq_ckpt **out)
+static oq_status new_ckpt(oq_env *env, const char *path, size_t n_files, oq_ckpt **out)
 {
     oq_ckpt *ckpt = NULL;
     OQ_TRY(oq_new(env, 1, sizeof *ckpt, "checkpoint", &ckpt));
     oq_arena_init(&ckpt->arena, env);
     ckpt->container = "safetensors";
-    ckpt->path = oq_arena_strndup(&ckpt->arena, path, path_n);
+    ckpt->path = oq_arena_strdup(&ckpt->arena, path);
     oq_status st = ckpt->path ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
     if (st == OQ_OK)
         st = oq_arena_new(&ckpt->arena, n_files, sizeof *ckpt->files, "checkpoint files", &ckpt->files);
-    if (st != OQ_OK) {
+    if (st == OQ_OK)
+        *out = ckpt;
+    else
         oq_ckpt_close(ckpt);
-        return st;
-    }
-    *out = ckpt;
-    return OQ_OK;
+    return st;
 }
 
 void oq_ckpt_close(oq_ckpt *ckpt)
@@ -61,7 +60,7 @@ static oq_status open_single(oq_env *env, const char *path, oq_mapping map, oq_c
 {
     oq_ckpt *ckpt = NULL;
     oq_ckpt_part part;
-    oq_status st = new_ckpt(env, path, strlen(path), 1, &ckpt);
+    oq_status st = new_ckpt(env, path, 1, &ckpt);
     if (st != OQ_OK) {
         oq_file_unmap(&map);
         return st;
@@ -138,16 +137,15 @@ static oq_status open_sharded(oq_env *env, const char *path, const oq_mapping *m
     oq_arena arena;
     oq_shard_index index;
     oq_ckpt *ckpt = NULL;
+    char *folder = oq_path_folder(env, path);
+    if (!folder) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
     oq_arena_init(&arena, env);
     oq_status st = oq_shard_index_parse(env, &arena, path, (const char *)map->data, map->bytes, &index);
-    if (st == OQ_OK) {
-        const char *leaf = oq_path_leaf(path);
-        const size_t n = leaf == path ? 1 : leaf - path == 1 ? 1 : (size_t)(leaf - path) - 1;
-        st = new_ckpt(env, leaf == path ? "." : path, n, index.n_shards, &ckpt);
-    }
+    if (st == OQ_OK) st = new_ckpt(env, folder, index.n_shards, &ckpt);
     if (st == OQ_OK) st = open_shards(env, ckpt, &index);
     oq_shard_index_deinit(&index);
     oq_arena_deinit(&arena);
+    oq_free(env, folder);
     if (st == OQ_OK)
         *out = ckpt;
     else

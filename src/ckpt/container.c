@@ -42,13 +42,6 @@ static const magic magics[] = {
     {MAGIC("7z\xbc\xaf"), OQ_E_FORMAT, "is a 7z archive: unpack it first"},
 };
 
-static uint64_t little_endian_64(const uint8_t *p)
-{
-    uint64_t v = 0;
-    for (int i = 7; i >= 0; i--) v = v << 8 | p[i];
-    return v;
-}
-
 static bool is_space(uint8_t c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
@@ -93,9 +86,8 @@ oq_status oq_container_detect(oq_env *env, const char *path, const oq_mapping *m
         if (map->bytes - at >= m->n && memcmp(map->data + at, m->bytes, m->n) == 0)
             return oq_fail(env, m->status, "%s: %s", path, m->sentence);
     }
-    const bool has_length = map->bytes >= 8;
-    const bool sane_length = has_length && little_endian_64(map->data) <= OQ_SAFETENSORS_HEADER_MAX;
-    if (sane_length) return OQ_OK; /* four zero bytes: no text file passes for it */
+    if (map->bytes >= 8 && oq_safetensors_header_bytes(map) <= OQ_SAFETENSORS_HEADER_MAX)
+        return OQ_OK; /* four zero bytes: no text file passes for it */
     if (skip < map->bytes && map->data[skip] == '{' && (map->bytes < 8 || !memchr(map->data, 0, 8))) {
         *out = OQ_CONTAINER_SHARD_INDEX;
         return OQ_OK;

@@ -21,6 +21,8 @@ typedef struct oq_ckpt_part { /* what one weight file holds */
     const char *header_hash;
 } oq_ckpt_part;
 
+/* The header's length as the first 8 bytes tell it; the mapping holds that many. */
+uint64_t oq_safetensors_header_bytes(const oq_mapping *map);
 /* `path` is for messages. Nothing is read behind the header. On failure `out` is zero. */
 oq_status oq_safetensors_parse(oq_env *env, oq_arena *arena, const char *path, const oq_mapping *map,
                                oq_ckpt_part *out);

@@ -247,6 +247,13 @@ static const char *hash_header(oq_arena *arena, const uint8_t *text, size_t n)
     return oq_arena_printf(arena, "%016llx", (unsigned long long)hash);
 }
 
+uint64_t oq_safetensors_header_bytes(const oq_mapping *map)
+{
+    uint64_t n = 0;
+    for (int i = LENGTH_BYTES - 1; i >= 0; i--) n = n << 8 | map->data[i];
+    return n;
+}
+
 /* The header's text inside the mapping. */
 static oq_status find_header(oq_env *env, const char *path, const oq_mapping *map, size_t *n)
 {
@@ -254,8 +261,7 @@ static oq_status find_header(oq_env *env, const char *path, const oq_mapping *ma
         return oq_fail(env, OQ_E_FORMAT,
                        "%s: %zu bytes are too few for a safetensors file: download it again", path,
                        map->bytes);
-    uint64_t length = 0;
-    for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | map->data[i];
+    const uint64_t length = oq_safetensors_header_bytes(map);
     if (length > OQ_SAFETENSORS_HEADER_MAX)
         return oq_fail(env, OQ_E_FORMAT, "%s: a header of %llu bytes, at most %u are read", path,
                        (unsigned long long)length, OQ_SAFETENSORS_HEADER_MAX);

@@ -56,15 +56,15 @@ static oq_status describe_alone(oq_inspect *inspect, const char *folder)
 
 static oq_status open_file(oq_inspect *inspect)
 {
-    const char *leaf = oq_path_leaf(inspect->path);
-    const size_t n = (size_t)(leaf - inspect->path);
-    inspect->format = "safetensors";
+    oq_env *env = inspect->env;
     OQ_TRY(new_parts(inspect, 1));
-    OQ_TRY(oq_ckpt_open(inspect->env, inspect->path, &inspect->parts[0].ckpt));
+    OQ_TRY(oq_ckpt_open(env, inspect->path, &inspect->parts[0].ckpt));
     inspect->format = inspect->parts[0].ckpt->container;
-    const char *folder = n ? oq_arena_strndup(&inspect->arena, inspect->path, n > 1 ? n - 1 : n) : ".";
-    if (!folder) return oq_fail(inspect->env, OQ_E_NOMEM, "%s: no memory", inspect->path);
-    return describe_alone(inspect, folder);
+    char *folder = oq_path_folder(env, inspect->path);
+    const oq_status st =
+        folder ? describe_alone(inspect, folder) : oq_fail(env, OQ_E_NOMEM, "%s: no memory", inspect->path);
+    oq_free(env, folder);
+    return st;
 }
 
 static oq_status open_component_folder(oq_inspect *inspect)

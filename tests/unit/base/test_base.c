@@ -194,6 +194,16 @@ static void test_regex_each(void **state)
     assert_true(oq_utf8_is_word("\xc3\xa9", 2) && oq_utf8_is_word("_", 1) && !oq_utf8_is_word("-", 1));
 }
 
+static void test_path_folder(void **state)
+{
+    static const char *const rows[][2] = {{"a/b/c", "a/b"}, {"c", "."}, {"/c", "/"}, {"a/", "a"}, {"", "."}};
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        char *folder = oq_path_folder(*state, rows[i][0]);
+        assert_string_equal(folder, rows[i][1]);
+        oq_free(*state, folder);
+    }
+}
+
 static void test_file_replaced_whole(void **state)
 {
     oq_env *env = *state;
@@ -227,6 +237,7 @@ int main(void)
         cmocka_unit_test(test_unicode),
         cmocka_unit_test(test_regex),
         cmocka_unit_test(test_regex_each),
+        cmocka_unit_test(test_path_folder),
         cmocka_unit_test(test_file_replaced_whole),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
