@@ -11,6 +11,7 @@
 #include "base/strbuf.h"
 #include "text/tokenizer.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -361,12 +362,127 @@ static void test_missing_byte(void **state)
     oq_tokenizer_close(env, t);
 }
 
+/* ---- threads and memory -------------------------------------------------------------------------------- */
+
+typedef struct encoder {
+    const oq_tokenizer *tokenizer;
+    int32_t *ids;
+    size_t n;
+    oq_env *env;
+    bool failed;
+} encoder;
+
+static void *encode_often(void *user)
+{
+    static const char text[] = "<|im_start|>a large red ball's cafe\xcc\x81 12 \xe4\xb8\x96\n\n  x<|im_end|>";
+    encoder *e = user;
+    for (int i = 0; i < 200; i++) {
+        oq_free(e->env, e->ids);
+        if (oq_tokenizer_encode(e->env, e->tokenizer, text, strlen(text), true, &e->ids, &e->n) != OQ_OK)
+            e->failed = true;
+    }
+    return NULL;
+}
+
+/* One tokenizer serves several threads, each with its own env. */
+static void test_threads(void **state)
+{
+    oq_env *env = *state;
+    oq_tokenizer *t = NULL;
+    encoder encoders[4] = {0};
+    pthread_t threads[4];
+    assert_int_equal(oq_tokenizer_open(env, TOYBOX, &t), OQ_OK);
+    for (int i = 0; i < 4; i++) {
+        encoders[i].tokenizer = t;
+        assert_int_equal(oq_env_new(NULL, &encoders[i].env), OQ_OK);
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_often, &encoders[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < 4; i++) {
+        assert_false(encoders[i].failed);
+        assert_int_equal(encoders[i].n, encoders[0].n);
+        assert_memory_equal(encoders[i].ids, encoders[0].ids, encoders[0].n * sizeof(int32_t));
+    }
+    for (int i = 0; i < 4; i++) {
+        oq_free(encoders[i].env, encoders[i].ids);
+        oq_env_free(encoders[i].env);
+    }
+    oq_tokenizer_close(env, t);
+}
+
+typedef struct failing {
+    long left, live;
+} failing;
+
+static void *allocate(void *user, size_t bytes)
+{
+    failing *f = user;
+    if (f->left-- <= 0) return NULL;
+    f->live++;
+    return aligned_alloc(64, (bytes + 127) / 64 * 64);
+}
+
+static void release(void *user, void *ptr)
+{
+    failing *f = user;
+    if (ptr) f->live--;
+    free(ptr);
+}
+
+static oq_status open_and_encode(oq_env *env, const char *json)
+{
+    oq_tokenizer *t = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    oq_status st = oq_tokenizer_parse(env, "tokenizer.json", json, strlen(json), &t);
+    if (st == OQ_OK) st = oq_tokenizer_encode(env, t, "ab a<s>ba\xffx", 11, true, &ids, &n);
+    oq_free(env, ids);
+    oq_tokenizer_close(env, t);
+    return st;
+}
+
+/* The k-th allocation fails, for every k: out of memory is said and nothing is left behind. */
+static void test_no_memory(void **state)
+{
+    static const char json[] = "{\"added_tokens\":[{\"id\":4,\"content\":\"<s>\",\"normalized\":true}],"
+                               "\"normalizer\":{\"type\":\"NFC\"},"
+                               "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+                               "\"Split\",\"pattern\":{\"String\":"
+                               "\"b\"},\"behavior\":\"Isolated\"},{\"type\":\"ByteLevel\",\"add_prefix_"
+                               "space\":true}]},\"model\":{\"type\":"
+                               "\"BPE\",\"vocab\":{\"a\":0,\"\\u0062\":1,\"ab\":2,\"<u>\":3},\"merges\":[["
+                               "\"a\",\"b\"]],\"unk_token\":\"<u>\"}}";
+    (void)state;
+    failing f = {.left = 1000000};
+    const oq_env_params params = {
+        .size = sizeof params, .allocate = allocate, .release = release, .alloc_user = &f, .n_threads = 1};
+    oq_env *env = NULL;
+    assert_int_equal(oq_env_new(&params, &env), OQ_OK);
+    const long before = f.live;
+    bool done = false;
+    for (long k = 0; !done && k < 10000; k++) {
+        f.left = k;
+        const oq_status st = open_and_encode(env, json);
+        done = st == OQ_OK;
+        if (!done && st != OQ_E_NOMEM)
+            fail_msg("allocation %ld: %s: %s", k, oq_status_name(st), oq_env_error(env));
+        assert_int_equal(f.live, before);
+        oq_env_clear(env);
+    }
+    assert_true(done);
+    f.left = 1000000;
+    oq_env_free(env);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_toybox),    cmocka_unit_test(test_qwen3),  cmocka_unit_test(test_variants),
-        cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_lookup), cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_absent), cmocka_unit_test(test_missing_byte),
+        cmocka_unit_test(test_toybox),       cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_variants),     cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_lookup),       cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_missing_byte), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
