@@ -2,7 +2,7 @@
  * keys.
  *
  * K and V of a few key heads at a time are packed into scratch as f32 panels (K transposed), read by all
- * query heads of the group. A task takes Q_ROWS queries of one head through all blocks of KEYS keys: scores
+ * query heads of the group. A task takes Q_ROWS queries of one head through all blocks of up to KEYS keys: scores
  * by tile.h, running maximum and sum, p v by tile.h. Keys that the mask hides, and the padding of the last
  * panel, are packed as zeros and score -infinity: whatever memory holds there never reaches a result. */
 #include "base/size.h"
@@ -15,8 +15,9 @@
 
 #define MAX_DIM     512
 #define Q_ROWS      24 /* a multiple of every TILE_ROWS */
-#define KEYS        256
-#define GROUP_BYTES (8u << 20) /* of packed K and V at a time, but at least one key head */
+#define KEYS        320
+#define LOG2_E      1.44269504f
+#define GROUP_BYTES (1u << 20) /* of packed K and V at a time, but at least one key head */
 
 static bool accepts(const oq_attention_spec *s)
 {
@@ -61,6 +62,7 @@ typedef struct attention_job {
     const oq_attention_args *a;
     int64_t d, dp, n_kv, keys; /* head_dim and n_kv, plain and padded */
     int64_t kv_head;           /* first one of this group */
+    float scale;               /* of scores, in base 2 */
     int64_t n_blocks;          /* of queries */
 } attention_job;
 
@@ -69,18 +71,21 @@ static bool hidden(const attention_job *job, int64_t key)
     return key >= job->n_kv || (job->a->key_mask && !job->a->key_mask[key]);
 }
 
-/* K of one panel of keys, transposed: [d][TILE_COLS]. */
+/* K of one panel of keys, transposed: [d][TILE_COLS]; eight keys at a time. */
 static void pack_k(const attention_job *job, float *out, int64_t head, int64_t key)
 {
     const bool bf16 = oq_elem_is_bf16(&job->a->k);
-    for (int64_t j = 0; j < TILE_COLS; j++) {
-        float line[MAX_DIM + VF];
-        const bool skip = hidden(job, key + j);
-        for (int64_t c = 0; c < job->d; c += VF)
-            v_store(line + c,
-                    skip ? v_zero()
-                         : v_get(oq_elem_row(&job->a->k, key + j), bf16, head * job->d + c, job->d - c));
-        for (int64_t c = 0; c < job->d; c++) out[c * TILE_COLS + j] = line[c];
+    float line[8][MAX_DIM];
+    for (int64_t j = 0; j < TILE_COLS; j += 8) {
+        for (int64_t i = 0; i < 8; i++) {
+            const bool skip = hidden(job, key + j + i);
+            const void *k = skip ? NULL : oq_elem_row(&job->a->k, key + j + i);
+            for (int64_t c = 0; c < job->d; c += VF)
+                v_put(line[i], false, c, job->d - c,
+                      skip ? v_zero() : v_get(k, bf16, head * job->d + c, job->d - c));
+        }
+        for (int64_t c = 0; c < job->d; c += 8)
+            v_transpose8(out + c * TILE_COLS + j, TILE_COLS, line[0] + c, MAX_DIM);
     }
 }
 
@@ -135,47 +140,62 @@ OQ_INLINE vf lane_index(int64_t first)
     return v_add(v_load(lane), v_set((float)first));
 }
 
-/* Scores of row i for keys [key, key + n): scale, bias, -infinity where unseen. Returns the largest. */
-static float finish_scores(const attention_job *job, block *b, int64_t i, int64_t key, int64_t n)
+/* May row i's scores of these keys stay as the product left them? */
+static bool all_plain(const attention_job *job, const block *b, int64_t i, int64_t key, int64_t n)
+{
+    return !job->a->bias && !job->a->key_mask && job->scale > 0 && key + n <= visible(job, b, i);
+}
+
+/* Scores of row i for keys [key, key + n), in base 2: scale, bias, -infinity where unseen. */
+static void finish_scores(const attention_job *job, block *b, int64_t i, int64_t key, int64_t n)
 {
     const oq_attention_args *a = job->a;
     const float *bias =
         a->bias ? a->bias + b->head * a->bias_head + (b->first + i) * a->bias_row + key : NULL;
     const int64_t seen = visible(job, b, i) - key;
     float *s = b->s + i * KEYS;
-    vf max = v_set(-INFINITY);
     for (int64_t j = 0; j < n; j += VF) {
-        vf v = v_mul(v_load(s + j), v_set(a->scale));
-        if (bias && key + j < job->n_kv) v = v_add(v, v_param(bias, j, job->n_kv - key - j, 0.0f));
+        vf v = v_mul(v_load(s + j), v_set(job->scale));
+        if (bias && key + j < job->n_kv)
+            v = v_fma(v_param(bias, j, job->n_kv - key - j, 0.0f), v_set(LOG2_E), v);
         if (j + VF > seen) v = v_if_less(lane_index(j), v_set((float)seen), v, v_set(-INFINITY));
         if (a->key_mask) v = v_if_less(v_zero(), v_load(b->hide + j), v_set(-INFINITY), v);
         v_store(s + j, v);
-        max = v_max(max, v);
     }
+}
+
+/* A NaN among them may get lost here; it comes back as the weight of its own key. */
+OQ_INLINE float largest(const float *s, int64_t n)
+{
+    vf max = v_set(-INFINITY);
+    for (int64_t j = 0; j < n; j += VF) max = v_max(max, v_load(s + j));
     return v_largest(max);
 }
 
-static float exp_one(float x)
+static float exp2_one(float x)
 {
     float lane[VF];
-    v_store(lane, v_exp(v_set(x)));
+    v_store(lane, v_exp2(v_set(x)));
     return lane[0];
 }
 
 /* Scores become weights against the new maximum; what was summed before shrinks to it. */
 static void soften(const attention_job *job, block *b, int64_t i, int64_t key, int64_t n)
 {
-    const float top = finish_scores(job, b, i, key, n), max = b->max[i] > top ? b->max[i] : top;
-    const float base = max == -INFINITY ? 0.0f : max; /* nothing seen yet: every weight is e^-inf = 0 */
+    const bool plain = all_plain(job, b, i, key, n);
+    if (!plain) finish_scores(job, b, i, key, n);
     float *s = b->s + i * KEYS, *o = b->o + i * job->dp;
+    const float scale = plain ? job->scale : 1.0f, top = largest(s, n) * scale, was = b->max[i];
+    const float max = was > top ? was : top;
+    const vf base = v_set(max == -INFINITY ? 0.0f : -max); /* nothing seen yet: every weight is 2^-inf = 0 */
     vf sum = v_zero();
     for (int64_t j = 0; j < n; j += VF) {
-        const vf p = v_exp(v_sub(v_load(s + j), v_set(base)));
+        const vf p = v_exp2(v_fma(v_load(s + j), v_set(scale), base));
         v_store(s + j, p);
         sum = v_add(sum, p);
     }
-    if (max != b->max[i]) {
-        const float shrink = exp_one(b->max[i] - base);
+    if (max != was && was != -INFINITY) {
+        const float shrink = exp2_one(was - max);
         b->sum[i] *= shrink;
         for (int64_t c = 0; c < job->dp; c += VF) v_store(o + c, v_mul(v_load(o + c), v_set(shrink)));
     }
@@ -239,8 +259,10 @@ static void attend_task(void *user, int64_t i, int worker)
     const float *k = packed_head(job, b.head / share - job->kv_head), *v = k + job->keys * job->d;
     load_queries(job, &b);
     const int64_t end = padded_keys(oq_max_i64(0, visible(job, &b, b.rows - 1)));
-    for (int64_t key = 0; key < end; key += KEYS)
-        attend_keys(job, &b, k, v, key, oq_min_i64(KEYS, end - key));
+    const int64_t n_cuts = oq_ceil_div(end, KEYS); /* pieces of one size: no short last one */
+    const int64_t step = n_cuts ? padded_keys(oq_ceil_div(end, n_cuts)) : 0;
+    for (int64_t key = 0; key < end; key += step)
+        attend_keys(job, &b, k, v, key, oq_min_i64(step, end - key));
     store_outputs(job, &b);
 }
 
@@ -249,6 +271,7 @@ static void run(oq_device *device, const oq_attention_args *a)
     const oq_attention_spec *s = a->spec;
     const int64_t step = heads_at_once(s, a->k.rows), share = s->n_heads / s->n_kv_heads;
     attention_job job = {.a = a, .d = s->head_dim, .dp = padded_dim(s), .n_kv = a->k.rows};
+    job.scale = a->scale * LOG2_E;
     job.keys = padded_keys(job.n_kv);
     job.n_blocks = oq_ceil_div(a->q.rows, Q_ROWS);
     for (; job.kv_head < s->n_kv_heads; job.kv_head += step) {

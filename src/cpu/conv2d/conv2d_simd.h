@@ -10,7 +10,7 @@
 #include "cpu/elementwise/elem.h"
 #include "cpu/vec/tile.h"
 
-#define BAND_BYTES (2u << 20) /* what fits the second cache level */
+#define BAND_BYTES (1u << 20)
 #define BAND_ROWS  8          /* of the output, at least: the overlap of bands is copied twice */
 #define SEGMENT    96         /* output pixels of one task's row: a multiple of every tile height */
 #define TASK_MACS  (1 << 20)

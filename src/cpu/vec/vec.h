@@ -50,4 +50,29 @@ OQ_INLINE vf v_param(const float *p, int64_t at, int64_t n, float absent)
     return n >= VF ? v_load(p + at) : v_load_n(p + at, n);
 }
 
+/* out[r * out_ld + c] = in[c * in_ld + r] for 8 x 8 floats, with 256-bit vectors in both instruction sets. */
+OQ_INLINE void v_transpose8(float *out, int64_t out_ld, const float *in, int64_t in_ld)
+{
+    __m256 a[8], b[8];
+    OQ_UNROLL
+    for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps(in + i * in_ld);
+    OQ_UNROLL
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+    OQ_UNROLL
+    for (int i = 0; i < 8; i += 4) {
+        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+        a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+    OQ_UNROLL
+    for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps(out + i * out_ld, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+        _mm256_storeu_ps(out + (i + 4) * out_ld, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+    }
+}
+
 #endif
