@@ -29,7 +29,8 @@ typedef struct run_case {
     int steps;
     double guidance, cfg_normalization;
     uint64_t seed;
-    double bf16_psnr; /* the original's own bfloat16 picture against its float32 picture, dB */
+    double
+        bf16_psnr; /* the original's own bfloat16 picture against its float32 picture, dB (make_golden.py) */
 } run_case;
 
 #define BALL "a large red ball to the left of a small blue star on a cream background"
