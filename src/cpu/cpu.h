@@ -27,7 +27,7 @@ extern const oq_backend oq_backend_cpu;
 
 uint64_t oq_cpu_probe(void); /* what this machine has */
 /* "auto", "ref", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx": each level includes those below it
- * that belong to it. OQ_E_ARG for an unknown word, OQ_E_UNSUPPORTED for a level this machine lacks. */
+ * that belong to it. "auto" is all that makes this machine faster (no avx512bf16 on Intel). OQ_E_ARG for an unknown word, OQ_E_UNSUPPORTED for a level this machine lacks. */
 oq_status oq_cpu_mask(oq_env *env, const char *level, uint64_t *out);
 /* "avx2 avx512 avx512vnni": names of the bits, for people. */
 void oq_cpu_describe(uint64_t features, char *out, size_t n);

@@ -27,7 +27,8 @@ void oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *s
     const bool blocks = f->block_k != 0, scaled = f->planes & 1u << OQ_PLANE_SCALE;
     memset(out, 0, sizeof *out);
     out->n_panels = oq_ceil_div(spec->n, engine->nr);
-    out->depth = (int64_t)oq_align_up((size_t)oq_ceil_div(spec->k, engine->step), OQ_PANEL_UNROLL);
+    const int widest = engine->step > engine->pack_step ? engine->step : engine->pack_step;
+    out->depth = (int64_t)oq_align_up((size_t)spec->k, (size_t)(OQ_PANEL_UNROLL * widest)) / engine->step;
     out->element = f->element->bytes;
     out->panel_bytes = (size_t)(out->depth * engine->step * engine->nr) * out->element;
     const size_t columns = (size_t)(out->n_panels * engine->nr);
@@ -57,7 +58,8 @@ size_t oq_panel_packed_bytes(const oq_panel_engine *engine, const oq_linear_spec
 static void pack_panel(const oq_panel_engine *engine, const oq_panel_layout *l, char *dst, const char *w,
                        int64_t columns, int64_t k)
 {
-    const size_t step = (size_t)engine->step, bytes = l->element, stride = (size_t)engine->nr * step * bytes;
+    const size_t step = (size_t)engine->pack_step, bytes = l->element,
+                 stride = (size_t)engine->nr * step * bytes;
     memset(dst, 0, l->panel_bytes);
     for (int64_t c = 0; c < columns; c++) {
         const char *const src = w + (size_t)(c * k) * bytes;

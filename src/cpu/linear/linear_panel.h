@@ -24,7 +24,8 @@ typedef struct oq_panel_job oq_panel_job;
 
 typedef struct oq_panel_engine {
     int mr, nr;
-    int step;  /* k elements per dword of A: 1 (f32), 2 (i16), 4 (u8) */
+    int step;      /* k elements per dword of A: 1 (f32), 2 (i16, bf16), 4 (u8) */
+    int pack_step; /* neighbouring k of one column that stand together in a panel at rest */
     const oq_panel_micro *micro; /* [mr + 1], indexed by the number of rows; [0] unused */
     /* Row `row` of x (0 is the job's first) into job->a and job->row_scale. */
     void (*prologue)(const oq_panel_job *job, int64_t row);
@@ -96,6 +97,7 @@ void   oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_l
 
 OQ_PANEL_ENGINE_DECLARE(f32_avx2);
 OQ_PANEL_ENGINE_DECLARE(f32_avx512);
+OQ_PANEL_ENGINE_DECLARE(bf16_avx512bf16);
 OQ_PANEL_ENGINE_DECLARE(i8_avx2);
 OQ_PANEL_ENGINE_DECLARE(i8_avxvnni);
 OQ_PANEL_ENGINE_DECLARE(i8_avx512vnni);
@@ -119,6 +121,13 @@ static inline bool oq_panel_scaled(const oq_linear_spec *spec, const oq_dtype *e
     const bool rows = f->block_k == 0 && (f->block_n == 0 || f->block_n == 1);
     const bool blocks = f->block_n == 128 && f->block_k == 128;
     return f->element == element && (f->planes & 1u << OQ_PLANE_SCALE) && (rows || blocks) && oq_panel_fits(spec);
+}
+
+/* Numbers that bf16 holds exactly on both sides when x is BF16: scales only of tensor and column, token and tensor. */
+static inline bool oq_panel_fp8_unfolded(const oq_linear_spec *spec)
+{
+    return oq_panel_scaled(spec, &oq_dtype_f8_e4m3) && spec->scheme.weight->block_k == 0 &&
+           spec->scheme.act_scale != OQ_ACT_DYNAMIC_GROUP;
 }
 
 /* Exact in int32: 127 * 128 * k stays below 2^31. */

@@ -22,6 +22,6 @@ static void epilogue(const oq_panel_job *job, const void *c, int64_t panel, int6
     epilogue_rows(job, c, panel, row, count, NR, true);
 }
 
-static const oq_panel_engine engine = {MR, NR, STEP, micro, prologue, decode, epilogue};
+static const oq_panel_engine engine = {MR, NR, STEP, STEP, micro, prologue, decode, epilogue};
 
 OQ_PANEL_ENGINE_DEFINE(i8_avxvnni, &engine)

@@ -10,6 +10,8 @@
 #include "cpu/linear/linear_panel.h"
 #include "format/float8.h"
 
+enum { ROW_CHUNK = 512 }; /* columns that a row is treated by where it is not kept as f32 */
+
 /* ---- rows of x
  * ---------------------------------------------------------------------------------------------- */
 
@@ -35,6 +37,21 @@ static inline float row_amax(const float *x, int64_t k)
     return oq_f32_from_bits(top >= 0x7f800000 ? 0x7fc00000u : (uint32_t)top);
 }
 
+/* row_amax of a row in x itself. */
+static inline float view_amax(const oq_tensor *x, int64_t row, int64_t k)
+{
+    float part[ROW_CHUNK], top = 0.0f;
+    for (int64_t first = 0; first < k; first += ROW_CHUNK) {
+        const int64_t n = k - first < ROW_CHUNK ? k - first : ROW_CHUNK;
+        const oq_tensor piece = oq_tensor_cols(*x, first, n);
+        row_load(part, &piece, row, n);
+        const float amax = row_amax(part, n);
+        if (amax != amax) return amax;
+        top = amax > top ? amax : top;
+    }
+    return top;
+}
+
 /* The e4m3 number nearest to x, as f32: oq_e4m3_to_f32(oq_e4m3_from_f32(x)) without the code in between and without
  * a branch, which would keep the loop scalar. Adding 2^20 times the power of two below |x| (at least 2^-6) leaves the
  * three mantissa bits of e4m3 and rounds to even; taking it away again is exact. */
@@ -48,22 +65,24 @@ static inline float e4m3_nearest(float x)
     return oq_f32_from_bits(oq_f32_bits(rounded) | sign);
 }
 
-/* x[k] becomes its e4m3 codes as numbers; returns their scale. */
-static inline float row_e4m3(const oq_panel_job *job, float *x, int64_t k)
+static inline float e4m3_scale(const oq_panel_job *job, float amax)
 {
     const oq_act_scale how = job->args->spec->scheme.act_scale;
-    const float amax = row_amax(x, k);
-    float scale = job->input_scale ? *job->input_scale : 0.0f;
-    if (how == OQ_ACT_DYNAMIC_TOKEN) {
-        const float least = 1.0f / (448.0f * 512.0f);
-        scale = amax / OQ_E4M3_MAX > least ? amax / OQ_E4M3_MAX : least;
-    }
-    if (how == OQ_ACT_DYNAMIC_GROUP) scale = (amax > 1e-12f ? amax : 1e-12f) / OQ_E4M3_MAX;
-    if (amax != amax) {
+    const float least = 1.0f / (448.0f * 512.0f), by_row = amax / OQ_E4M3_MAX;
+    if (amax != amax) return amax;
+    if (how == OQ_ACT_STATIC_TENSOR) return *job->input_scale;
+    if (how == OQ_ACT_DYNAMIC_GROUP) return (amax > 1e-12f ? amax : 1e-12f) / OQ_E4M3_MAX;
+    return by_row > least ? by_row : least;
+}
+
+/* x[k] becomes its e4m3 codes as numbers; returns their scale. NaN: the numbers are zero. */
+static inline float row_e4m3(const oq_panel_job *job, float *x, int64_t k)
+{
+    const float amax = row_amax(x, k), scale = e4m3_scale(job, amax);
+    if (amax != amax)
         memset(x, 0, (size_t)k * sizeof *x);
-        return amax;
-    }
-    for (int64_t i = 0; i < k; i++) x[i] = e4m3_nearest(x[i] / scale);
+    else
+        for (int64_t i = 0; i < k; i++) x[i] = e4m3_nearest(x[i] / scale);
     return scale;
 }
 
@@ -94,8 +113,6 @@ static inline void f32_prologue(const oq_panel_job *job, int64_t row)
 /* ---- rows of x as integers: codes in [-127, 127], as i16 or as u8 with 128 added
  * ------------------------------- */
 
-enum { INT_CHUNK = 512 };
-
 /* 1.5 * 2^23 + v has the nearest even integer of v in its low bits. */
 static inline uint32_t int_bits(float v)
 {
@@ -113,20 +130,6 @@ static inline void codes_store(uint32_t *restrict bits, float *restrict x, int64
         for (int64_t i = 0; i < n; i++) bits[i] = int_bits(x[i] * factor);
 }
 
-static inline float int_amax(const oq_tensor *x, int64_t row, int64_t k)
-{
-    float part[INT_CHUNK], top = 0.0f;
-    for (int64_t first = 0; first < k; first += INT_CHUNK) {
-        const int64_t n = k - first < INT_CHUNK ? k - first : INT_CHUNK;
-        const oq_tensor piece = oq_tensor_cols(*x, first, n);
-        row_load(part, &piece, row, n);
-        const float amax = row_amax(part, n);
-        if (amax != amax) return amax;
-        top = amax > top ? amax : top;
-    }
-    return top;
-}
-
 /* How codes come from numbers: factor, whether it divides, and the scale of the row. factor NaN: all codes
  * are 0. */
 typedef struct int_rule {
@@ -136,7 +139,7 @@ typedef struct int_rule {
 
 static inline int_rule int_rule_of(const oq_panel_job *job, int64_t row, int64_t k)
 {
-    const float amax = int_amax(&job->args->x, row, k), none = oq_f32_from_bits(0x7fc00000u);
+    const float amax = view_amax(&job->args->x, row, k), none = oq_f32_from_bits(0x7fc00000u);
     if (amax != amax) return (int_rule){none, amax, false};
     if (job->input_scale) return (int_rule){*job->input_scale, *job->input_scale, true};
     const float factor = 127.0f / amax;
@@ -154,11 +157,11 @@ static inline void int_prologue(const oq_panel_job *job, int64_t row, bool wide)
     job->row_scale[row] = rule.scale;
     memset(a, wide ? 0 : 0x80, (size_t)(wide ? 2 * padded : padded));
     if (rule.factor != rule.factor) return;
-    for (int64_t first = 0; first < k; first += INT_CHUNK) {
-        const int64_t n = k - first < INT_CHUNK ? k - first : INT_CHUNK;
+    for (int64_t first = 0; first < k; first += ROW_CHUNK) {
+        const int64_t n = k - first < ROW_CHUNK ? k - first : ROW_CHUNK;
         const oq_tensor piece = oq_tensor_cols(*x, first, n);
-        float part[INT_CHUNK];
-        uint32_t bits[INT_CHUNK];
+        float part[ROW_CHUNK];
+        uint32_t bits[ROW_CHUNK];
         row_load(part, &piece, from, n);
         codes_store(bits, part, n, rule.factor, rule.divide);
         int16_t *const wide_at = (int16_t *)a + first;

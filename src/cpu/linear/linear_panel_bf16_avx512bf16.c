@@ -1,0 +1,142 @@
+/* linear_panel_bf16_avx512bf16.c -- bf16 products with f32 sums by vdpbf16ps, pairs of k: for bf16 and fp8 weights and
+ * x that bf16 holds exactly (BF16, or e4m3 codes). An x of type F32 is not rounded: the same panels then go through f32
+ * products. */
+#include "cpu/linear/linear_micro_avx512.h"
+#include "cpu/linear/linear_panel_rows.h"
+
+enum { MR = 12, NR = 32, STEP = 2 };
+
+MICRO_TABLE(micro_bf16, "vdpbf16ps")
+MICRO_TABLE(micro_f32, "vfmadd231ps")
+
+/* Codes as bf16: the upper half of an e4m3 number in f32 is all of it. */
+static float codes_prologue(const oq_panel_job *job, int64_t row, uint16_t *a)
+{
+    const oq_tensor *const x = &job->args->x;
+    const int64_t k = job->args->spec->k;
+    const float amax = view_amax(x, row, k), scale = e4m3_scale(job, amax);
+    if (amax != amax) {
+        memset(a, 0, (size_t)k * sizeof *a);
+        return scale;
+    }
+    for (int64_t first = 0; first < k; first += ROW_CHUNK) {
+        const int64_t n = k - first < ROW_CHUNK ? k - first : ROW_CHUNK;
+        const oq_tensor piece = oq_tensor_cols(*x, first, n);
+        float part[ROW_CHUNK];
+        row_load(part, &piece, row, n);
+        for (int64_t i = 0; i < n; i++)
+            a[first + i] = (uint16_t)(oq_f32_bits(e4m3_nearest(part[i] / scale)) >> 16);
+    }
+    return scale;
+}
+
+static void prologue_bf16(const oq_panel_job *job, int64_t row)
+{
+    const oq_tensor *const x = &job->args->x;
+    const int64_t k = job->args->spec->k, from = job->first + row;
+    uint16_t *const a = (uint16_t *)(job->a + (size_t)row * job->lda);
+    memset(a + k, 0, (size_t)(job->layout.depth * STEP - k) * sizeof *a);
+    job->row_scale[row] = 1.0f;
+    if (job->args->spec->scheme.act)
+        job->row_scale[row] = codes_prologue(job, from, a);
+    else
+        memcpy(a, (const uint16_t *)x->data + from * x->ld, (size_t)k * sizeof *a);
+}
+
+/* 32 e4m3 codes (16 pairs) to 32 bf16, exact: through f16 and f32, whose upper halves are the result. */
+static __m512i bf16_of_codes(const uint8_t *src)
+{
+    const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)src));
+    const __m512i half = _mm512_and_si512(_mm512_slli_epi16(wide, 7), _mm512_set1_epi16((short)0xbf80));
+    const __m512 by = _mm512_set1_ps(256.0f);
+    const __m512 low = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_castsi512_si256(half)), by);
+    const __m512 high = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1)), by);
+    const __m256i low16 = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(low), 16));
+    const __m256i high16 = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(high), 16));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low16), high16, 1);
+}
+
+static const char *piece_of(const oq_panel_job *job, int64_t panel, int64_t k)
+{
+    return job->panels + (size_t)panel * job->layout.panel_bytes + (size_t)(k * NR) * job->layout.element;
+}
+
+static const void *decode_bf16(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first,
+                               int64_t count)
+{
+    const char *const src = piece_of(job, panel, first * STEP);
+    if (job->layout.element == 2) return src;
+    for (int64_t i = 0; i < count * STEP * NR; i += 32)
+        _mm512_store_si512((char *)buffer + 2 * i, bf16_of_codes((const uint8_t *)src + i));
+    return buffer;
+}
+
+/* Pairs at rest to two rows of f32: the even k in the lower half of each pair. */
+static void split_bf16(float *even, float *odd, const char *src)
+{
+    const __m512i pairs = _mm512_loadu_si512(src), upper = _mm512_set1_epi32((int)0xffff0000);
+    _mm512_store_si512(even, _mm512_slli_epi32(pairs, 16));
+    _mm512_store_si512(odd, _mm512_and_si512(pairs, upper));
+}
+
+static void split_codes(float *even, float *odd, const char *src)
+{
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)src);
+    const __m256i mask = _mm256_set1_epi16((short)0xbf80);
+    const __m512 by = _mm512_set1_ps(256.0f);
+    const __m256i low = _mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(pairs, 8), 1), mask);
+    const __m256i high = _mm256_and_si256(_mm256_srai_epi16(pairs, 1), mask);
+    _mm512_store_ps(even, _mm512_mul_ps(_mm512_cvtph_ps(low), by));
+    _mm512_store_ps(odd, _mm512_mul_ps(_mm512_cvtph_ps(high), by));
+}
+
+static const void *decode_f32(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first,
+                              int64_t count)
+{
+    const size_t element = job->layout.element;
+    for (int64_t k = 0; k < count; k += 2)
+        for (int64_t c = 0; c < NR; c += 16) {
+            const char *const src = piece_of(job, panel, first + k) + (size_t)(2 * c) * element;
+            float *const even = (float *)buffer + k * NR + c, *const odd = even + NR;
+            if (element == 2)
+                split_bf16(even, odd, src);
+            else
+                split_codes(even, odd, src);
+        }
+    return buffer;
+}
+
+static void prologue_f32(const oq_panel_job *job, int64_t row)
+{
+    f32_prologue(job, row);
+}
+
+static void epilogue(const oq_panel_job *job, const void *c, int64_t panel, int64_t row, int64_t count)
+{
+    epilogue_rows(job, c, panel, row, count, NR, false);
+}
+
+static const oq_panel_engine engine_bf16 = {MR,          NR,      STEP, STEP, micro_bf16, prologue_bf16,
+                                            decode_bf16, epilogue};
+static const oq_panel_engine engine_f32 = {MR, NR, 1, STEP, micro_f32, prologue_f32, decode_f32, epilogue};
+
+size_t oq_panel_bf16_avx512bf16_packed_bytes(const oq_linear_spec *spec)
+{
+    return oq_panel_packed_bytes(&engine_bf16, spec);
+}
+
+void oq_panel_bf16_avx512bf16_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec)
+{
+    oq_panel_pack(&engine_bf16, dst, src, spec);
+}
+
+size_t oq_panel_bf16_avx512bf16_scratch_bytes(const oq_linear_spec *spec, int64_t m)
+{
+    return oq_panel_scratch_bytes(&engine_f32, spec, m); /* the larger of the two */
+}
+
+void oq_panel_bf16_avx512bf16_run(oq_device *device, const oq_linear_args *args)
+{
+    const bool exact = args->spec->scheme.act || args->x.dtype == &oq_dtype_bf16;
+    oq_panel_run(exact ? &engine_bf16 : &engine_f32, device, args);
+}
