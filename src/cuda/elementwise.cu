@@ -48,9 +48,10 @@ static __device__ __forceinline__ float activate(int kind, float x)
     case SILU:
         return x / (1.0f + expf(-x));
     case GELU_TANH:
-        return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+        return x / (1.0f + expf(-1.5957691216057308f *
+                                (x + 0.044715f * x * x * x))); /* 1 + tanh(u) is 2 / (1 + e^-2u) */
     case GELU_ERF:
-        return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+        return 0.5f * x * erfcf(x * -0.7071067811865476f); /* 1 + erf(u), without its cancellation */
     case QUICK_GELU:
         return x / (1.0f + expf(-1.702f * x));
     default:

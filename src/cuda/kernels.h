@@ -108,6 +108,9 @@ void oq_cu_attention_softmax(cudaStream_t stream, const oq_cu_attention *a, int6
                              int64_t rows, const float *scores, oq_cu_view p);
 bool oq_cu_attention_flash_fits(int64_t head_dim);
 void oq_cu_attention_flash(cudaStream_t stream, const oq_cu_attention *a);
+/* attention_wgmma.cu, Hopper alone; false: not for this case, nothing was launched. */
+bool oq_cu_attention_wgmma_fits(int64_t head_dim);
+bool oq_cu_attention_wgmma(cudaStream_t stream, const oq_cu_attention *a);
 
 /* ---- conv.cu ---- */
 typedef struct oq_cu_im2col {

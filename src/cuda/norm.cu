@@ -147,12 +147,12 @@ static __device__ __forceinline__ moments join(moments a, moments b)
 }
 
 #define STAT_THREADS 256
-#define STAT_SLICES  256 /* most slices of rows of one image */
+#define STAT_SLICES  1024 /* most slices of rows of one image */
 
-/* Layout of `work`: partial moments [batch][slices][groups], then {mean, scale} [batch][groups]. */
+/* Layout of `work`: {mean, scale} [batch][groups], then partial moments [batch][groups][slices]. */
 static int64_t slices_for(int64_t rows_per_image, int64_t cols)
 {
-    const int64_t per_slice = (131072 + cols - 1) / cols; /* about 128 Ki elements each */
+    const int64_t per_slice = (65536 + cols - 1) / cols; /* about 64 Ki elements each */
     const int64_t n = (rows_per_image + per_slice - 1) / per_slice;
     return n < 1 ? 1 : n > STAT_SLICES ? STAT_SLICES : n;
 }
@@ -170,6 +170,7 @@ template <int N>
 __global__ void __launch_bounds__(STAT_THREADS)
     group_stats_kernel(oq_cu_view x, int64_t rows_per_image, int n_groups, int lanes, moments *part)
 {
+    constexpr int AHEAD = 4;
     extern __shared__ moments shared[]; /* [row lane][lanes][N] */
     const int64_t image = blockIdx.y, slices = gridDim.x;
     const int64_t first = blockIdx.x * rows_per_image / slices,
@@ -183,16 +184,24 @@ __global__ void __launch_bounds__(STAT_THREADS)
 #pragma unroll
         for (int j = 0; j < N; j++) mean[j] = m2[j] = 0.0f;
         if (col < n_cols && row_lane < row_lanes)
-            for (int64_t r = first + row_lane; r < end; r += row_lanes) {
-                float v[N];
-                load<N>(x, (image * rows_per_image + r) * x.ld + (int64_t)col * N, v);
-                n += 1.0f;
-                const float inverse = 1.0f / n;
+            for (int64_t r = first + row_lane; r < end; r += AHEAD * row_lanes) {
+                float v[AHEAD][N]; /* several loads under way before the first is used */
 #pragma unroll
-                for (int j = 0; j < N; j++) {
-                    const float d = v[j] - mean[j];
-                    mean[j] += d * inverse;
-                    m2[j] += d * (v[j] - mean[j]);
+                for (int i = 0; i < AHEAD; i++)
+                    if (r + i * row_lanes < end)
+                        load<N>(x, (image * rows_per_image + r + i * row_lanes) * x.ld + (int64_t)col * N,
+                                v[i]);
+#pragma unroll
+                for (int i = 0; i < AHEAD; i++) {
+                    if (r + i * row_lanes >= end) break;
+                    n += 1.0f;
+                    const float inverse = 1.0f / n;
+#pragma unroll
+                    for (int j = 0; j < N; j++) {
+                        const float d = v[i][j] - mean[j];
+                        mean[j] += d * inverse;
+                        m2[j] += d * (v[i][j] - mean[j]);
+                    }
                 }
             }
         __syncthreads();
@@ -214,50 +223,68 @@ __global__ void __launch_bounds__(STAT_THREADS)
             moments m = {0.0f, 0.0f, 0.0f};
             for (int c = max(g * per_group, base * N); c < min((g + 1) * per_group, last); c++)
                 m = join(m, shared[c - base * N]);
-            moments *to = part + (image * slices + blockIdx.x) * n_groups + g;
+            moments *to = part + (image * n_groups + g) * slices + blockIdx.x;
             *to = g * per_group < base * N ? join(*to, m) : m; /* a group may continue over two bases */
         }
     }
 }
 
-__global__ void group_finish_kernel(const moments *part, int slices, int n_groups, float eps, float2 *out)
+/* One block per image and group: slices are joined pairwise, always in the same order. */
+__global__ void __launch_bounds__(STAT_THREADS)
+    group_finish_kernel(const moments *part, int slices, float eps, float2 *out)
 {
-    const int image = (int)blockIdx.x;
-    for (int g = (int)threadIdx.x; g < n_groups; g += (int)blockDim.x) {
-        moments m = {0.0f, 0.0f, 0.0f};
-        for (int s = 0; s < slices; s++) m = join(m, part[(image * slices + s) * n_groups + g]);
-        out[image * n_groups + g] = make_float2(m.mean, 1.0f / sqrtf(m.m2 / m.n + eps));
+    __shared__ moments shared[STAT_THREADS];
+    const int t = (int)threadIdx.x;
+    moments m = {0.0f, 0.0f, 0.0f};
+    for (int s = t; s < slices; s += STAT_THREADS) m = join(m, part[(int64_t)blockIdx.x * slices + s]);
+    shared[t] = m;
+    for (int half = STAT_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t < half) shared[t] = join(shared[t], shared[t + half]);
     }
+    if (t == 0) out[blockIdx.x] = make_float2(shared[0].mean, 1.0f / sqrtf(shared[0].m2 / shared[0].n + eps));
 }
 
-template <int N> struct group_apply {
+struct group_apply {
     oq_cu_view y, x;
     const float *weight, *bias;
     const float2 *stats;
     int64_t rows_per_image;
-    int n_groups, per_group;
+    int n_groups, per_group, lanes;
     bool silu;
 };
 
-template <int N> __global__ void __launch_bounds__(256) group_apply_kernel(group_apply<N> a)
+/* A thread stays with its N columns, whose parameters it keeps in registers, and walks over rows of one image. */
+template <int N> __global__ void __launch_bounds__(STAT_THREADS) group_apply_kernel(group_apply a)
 {
-    const int64_t per_row = a.x.cols / N, n = a.x.rows * per_row;
-    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256) {
-        const int64_t row = i / per_row;
-        const int col = (int)(i - row * per_row) * N;
-        const float2 *stats = a.stats + row / a.rows_per_image * a.n_groups;
-        float v[N];
-        load<N>(a.x, row * a.x.ld + col, v);
+    const int lane = (int)threadIdx.x % a.lanes, row_lane = (int)threadIdx.x / a.lanes;
+    const int row_lanes = STAT_THREADS / a.lanes, n_cols = (int)(a.x.cols / N);
+    const int64_t image = blockIdx.y, slices = gridDim.x;
+    const int64_t first = blockIdx.x * a.rows_per_image / slices,
+                  end = (blockIdx.x + 1) * a.rows_per_image / slices;
+    if (row_lane >= row_lanes) return;
+    for (int vec = lane; vec < n_cols; vec += a.lanes) {
+        const int col = vec * N;
+        float mean[N], scale[N], w[N], b[N];
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            const float2 s = stats[(col + j) / a.per_group];
-            float y = (v[j] - s.x) * s.y;
-            if (a.weight) y *= a.weight[col + j];
-            if (a.bias) y += a.bias[col + j];
-            if (a.silu) y = y / (1.0f + expf(-y));
-            v[j] = y;
+            const float2 s = a.stats[image * a.n_groups + (col + j) / a.per_group];
+            mean[j] = s.x, scale[j] = s.y;
+            w[j] = a.weight ? a.weight[col + j] : 1.0f;
+            b[j] = a.bias ? a.bias[col + j] : 0.0f;
         }
-        store<N>(a.y, row * a.y.ld + col, v);
+#pragma unroll 4
+        for (int64_t r = first + row_lane; r < end; r += row_lanes) {
+            const int64_t row = image * a.rows_per_image + r;
+            float v[N];
+            load<N>(a.x, row * a.x.ld + col, v);
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                v[j] = (v[j] - mean[j]) * scale[j] * w[j] + b[j];
+                if (a.silu) v[j] = v[j] / (1.0f + __expf(-v[j]));
+            }
+            store<N>(a.y, row * a.y.ld + col, v);
+        }
     }
 }
 
@@ -266,16 +293,18 @@ static void group_norm(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const fl
                        const float *bias, float eps, int n_groups, int64_t batch, bool silu, void *work)
 {
     const int64_t per_image = x.rows / batch, slices = slices_for(per_image, x.cols);
-    moments *part = (moments *)work;
-    float2 *stats = (float2 *)(part + batch * slices * n_groups);
+    float2 *stats = (float2 *)work;
+    moments *part = (moments *)(stats + batch * n_groups);
     int lanes = (int)(x.cols / N);
     if (lanes > STAT_THREADS) lanes = STAT_THREADS;
     const size_t shared = (size_t)(STAT_THREADS / lanes) * (size_t)lanes * N * sizeof(moments);
     const dim3 grid((unsigned)slices, (unsigned)batch);
     group_stats_kernel<N><<<grid, STAT_THREADS, shared, stream>>>(x, per_image, n_groups, lanes, part);
-    group_finish_kernel<<<(unsigned)batch, 64, 0, stream>>>(part, (int)slices, n_groups, eps, stats);
-    const group_apply<N> a = {y, x, weight, bias, stats, per_image, n_groups, (int)(x.cols / n_groups), silu};
-    group_apply_kernel<N><<<blocks_for(x.rows * (x.cols / N), 256, 132 * 32), 256, 0, stream>>>(a);
+    group_finish_kernel<<<(unsigned)(batch * n_groups), STAT_THREADS, 0, stream>>>(part, (int)slices, eps,
+                                                                                   stats);
+    const group_apply a = {y,     x,   weight, bias, stats, per_image, n_groups, (int)(x.cols / n_groups),
+                           lanes, silu};
+    group_apply_kernel<N><<<grid, STAT_THREADS, 0, stream>>>(a);
 }
 
 extern "C" void oq_cu_group_norm(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const float *weight,

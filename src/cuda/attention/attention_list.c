@@ -2,6 +2,7 @@
 #include "cuda/attention/attention.h"
 
 const oq_attention_kernel *const oq_cuda_attention_list[] = {
+    &oq_cuda_attention_wgmma_sm90,
     &oq_cuda_attention_flash_sm80,
     &oq_cuda_attention_gemm_sm80,
     NULL,

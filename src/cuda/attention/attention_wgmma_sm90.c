@@ -1,0 +1,30 @@
+/* attention_wgmma_sm90.c -- bf16 attention with Hopper's own instructions (attention_wgmma.cu); masks, other types and
+ * alignments go to the one-pass kernel of SM80, and from there further. */
+#include "cuda/attention/attention.h"
+
+static bool accepts(const oq_attention_spec *spec)
+{
+    return oq_cu_attention_wgmma_fits(spec->head_dim) && !spec->causal;
+}
+
+static bool aligned(oq_tensor t)
+{
+    return oq_cuda_is_bf16(t) && t.ld % 8 == 0 && ((size_t)t.data & 15) == 0;
+}
+
+static void run(oq_device *d, const oq_attention_args *a)
+{
+    oq_cuda_enter(d);
+    const bool fits = d->capability / 10 == 9 && aligned(a->q) && aligned(a->k) && aligned(a->v) && aligned(a->o);
+    const oq_cu_attention cu = oq_cuda_attention_of(a);
+    if (fits && oq_cu_attention_wgmma(d->stream, &cu))
+        oq_cuda_done(d, "attention_wgmma_sm90");
+    else
+        oq_cuda_attention_flash_sm80.run(d, a);
+}
+
+const oq_attention_kernel oq_cuda_attention_wgmma_sm90 = {.name = "attention_wgmma_sm90",
+                                                          .need = 90,
+                                                          .accepts = accepts,
+                                                          .scratch_bytes = oq_cuda_attention_gemm_bytes,
+                                                          .run = run};

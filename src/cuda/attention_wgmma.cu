@@ -1,0 +1,438 @@
+/* attention_wgmma.cu -- bf16 attention for Hopper: queries, keys and values come by the bulk tensor copy engine into
+ * swizzled shared memory, one warpgroup loads, two multiply 64 queries each with wgmma (Shah et al., FlashAttention-3).
+ *
+ * In each warpgroup the scores of the next tile of keys are multiplied while the last tile's values are, and softmax runs
+ * beside the second product; the two warpgroups take turns at the tensor cores, so that one's softmax hides under the
+ * other's products. No masks: those cases belong to attention_flash.cu. */
+#include "cuda/device.cuh"
+
+#include <cuda.h>
+
+#define TILE_Q  128
+#define TILE_KV 128
+#define STAGES  2
+#define THREADS 384 /* loader, and two warpgroups of 64 queries */
+
+/* The code exists for the host's eyes and for SM90a; other targets get an empty kernel that is never launched. */
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HOPPER 1
+#else
+#define HOPPER 0
+#endif
+
+#if HOPPER
+/* ---- instructions ---- */
+
+static __device__ __forceinline__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, int add)
+{
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+        "}, %64, %65, p, 1, 1, 0, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
+          "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),
+          "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),
+          "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]),
+          "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
+          "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+          "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+        : "l"(a), "l"(b), "r"(add));
+}
+
+static __device__ __forceinline__ void wgmma(float (&d)[64], uint32_t a0, uint32_t a1, uint32_t a2,
+                                             uint32_t a3, uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+                 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+                   "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+                   "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+                   "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+                   "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
+                   "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
+                   "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+                   "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+                   "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
+                   "+f"(d[63])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+}
+
+static __device__ __forceinline__ void wgmma(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2,
+                                             uint32_t a3, uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+                   "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+                   "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+                   "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+                   "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+}
+
+static __device__ __forceinline__ void wgmma_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int N> static __device__ __forceinline__ void wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+/* Keeps the compiler from touching registers of a product that is under way. */
+template <int N> static __device__ __forceinline__ void hold(float (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+/* Shared-memory matrix in rows of 128 bytes with the 128-byte swizzle. `leading` is the distance between blocks of 64
+ * columns where rows are the summed dimension (values), unused otherwise. */
+static __device__ __forceinline__ uint64_t descriptor(uint32_t at, uint32_t leading)
+{
+    return (uint64_t)((at & 0x3ffffu) >> 4) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+           (uint64_t)1 << 62;
+}
+
+static __device__ __forceinline__ void barrier_init(uint32_t bar, uint32_t count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count));
+}
+
+static __device__ __forceinline__ void barrier_expect(uint32_t bar, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+
+static __device__ __forceinline__ void barrier_arrive(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
+static __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity)
+{
+    asm volatile(
+        "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra again; }" ::"r"(
+            bar),
+        "r"(parity)
+        : "memory");
+}
+
+static __device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap *map, int col, int row,
+                                                   uint32_t bar)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                 "{%2, %3}], [%4];" ::"r"(to),
+                 "l"(map), "r"(col), "r"(row), "r"(bar)
+                 : "memory");
+}
+
+static __device__ __forceinline__ float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Named barriers 1 and 2: whose turn it is at the tensor cores. */
+static __device__ __forceinline__ void turn_wait(int group)
+{
+    asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory");
+}
+
+static __device__ __forceinline__ void turn_pass(int group)
+{
+    asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
+}
+
+#endif
+
+/* ---- the kernel ---- */
+
+struct wgmma_args {
+    oq_cu_view o;
+    int64_t n_kv;
+    int head_dim, kv_share; /* query heads per key head */
+    float scale;            /* times log2 e */
+};
+
+template <int D> struct layout { /* shared memory, in bytes from its start */
+    static constexpr uint32_t Q = TILE_Q * D * 2, KV = TILE_KV * D * 2;
+    static constexpr uint32_t AT_K = Q, AT_V = AT_K + STAGES * KV, AT_BAR = AT_V + STAGES * KV;
+    static constexpr uint32_t BYTES = AT_BAR + 128 + 1024; /* and room to align */
+};
+
+#if HOPPER
+struct barriers { /* of 8 bytes each */
+    uint32_t q, k_full, k_free, v_full, v_free;
+};
+
+/* Boxes of 64 columns, one behind the other. */
+template <int D, int ROWS>
+static __device__ __forceinline__ void load_rows(uint32_t to, const CUtensorMap *map, int col, int row,
+                                                 uint32_t bar)
+{
+    barrier_expect(bar, ROWS * D * 2);
+#pragma unroll
+    for (int c = 0; c < D / 64; c++) tensor_load(to + c * ROWS * 128, map, col + c * 64, row, bar);
+}
+
+template <int D>
+static __device__ void load_all(uint32_t base, const barriers &b, const CUtensorMap *q, const CUtensorMap *k,
+                                const CUtensorMap *v, int head, int kv_head, int n_tiles)
+{
+    using L = layout<D>;
+    load_rows<D, TILE_Q>(base, q, head * D, (int)blockIdx.x * TILE_Q, b.q);
+    for (int t = 0; t < n_tiles; t++) {
+        const uint32_t s = (uint32_t)t % STAGES, phase = ((uint32_t)t / STAGES & 1) ^ 1;
+        barrier_wait(b.k_free + 8 * s, phase);
+        load_rows<D, TILE_KV>(base + L::AT_K + s * L::KV, k, kv_head * D, t * TILE_KV, b.k_full + 8 * s);
+        barrier_wait(b.v_free + 8 * s, phase);
+        load_rows<D, TILE_KV>(base + L::AT_V + s * L::KV, v, kv_head * D, t * TILE_KV, b.v_full + 8 * s);
+    }
+}
+
+/* s = q k^T for 64 queries and 128 keys. */
+template <int D> static __device__ __forceinline__ void product_qk(float (&s)[64], uint32_t q, uint32_t k)
+{
+#pragma unroll
+    for (int i = 0; i < D / 16; i++) {
+        const uint32_t half = i / 4, step = (i % 4) * 32;
+        wgmma(s, descriptor(q + half * TILE_Q * 128 + step, 16),
+              descriptor(k + half * TILE_KV * 128 + step, 16), i > 0);
+    }
+}
+
+/* o += p v for 64 queries: p in registers, v with its rows as the summed dimension. */
+template <int D>
+static __device__ __forceinline__ void product_pv(float (&o)[D / 2], const uint32_t (&p)[32], uint32_t v)
+{
+#pragma unroll
+    for (int i = 0; i < TILE_KV / 16; i++)
+        wgmma(o, p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3], descriptor(v + i * 2048, TILE_KV * 128));
+}
+
+struct row_state { /* of rows r and r + 8 of this thread's fragment */
+    float top[2], sum[2];
+};
+
+/* Scores become powers of two below the running maximum; returns by how much earlier sums shrink. */
+static __device__ __forceinline__ void soften(float (&s)[64], row_state &st, float (&shrink)[2], float scale)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float t = s[2 * h];
+#pragma unroll
+        for (int n = 0; n < 16; n++) t = fmaxf(t, fmaxf(s[4 * n + 2 * h], s[4 * n + 2 * h + 1]));
+        t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 1));
+        t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 2));
+        const float now = fmaxf(st.top[h], t), base = now * scale;
+        shrink[h] = exp2_fast(st.top[h] * scale - base);
+        st.top[h] = now;
+        float add = 0.0f;
+#pragma unroll
+        for (int n = 0; n < 16; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float &x = s[4 * n + 2 * h + e];
+                x = exp2_fast(fmaf(x, scale, -base));
+                add += x;
+            }
+        st.sum[h] = st.sum[h] * shrink[h] + add;
+    }
+}
+
+static __device__ __forceinline__ void pack(uint32_t (&p)[32], const float (&s)[64])
+{
+#pragma unroll
+    for (int i = 0; i < 32; i++) p[i] = bf16_pair(s[2 * i], s[2 * i + 1]);
+}
+
+/* Keys at and beyond n_kv in the tile that starts at key0. */
+static __device__ __forceinline__ void hide_tail(float (&s)[64], int64_t key0, int64_t n_kv)
+{
+    if (key0 + TILE_KV <= n_kv) return;
+    const int left = (int)(n_kv - key0), first = (int)(threadIdx.x & 3) * 2;
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+        if ((i / 4) * 8 + first + (i & 1) >= left) s[i] = -INFINITY;
+}
+
+template <int D>
+static __device__ void multiply(const wgmma_args &a, uint32_t base, const barriers &b, int group, int n_tiles,
+                                int head)
+{
+    using L = layout<D>;
+    const uint32_t q = base + (uint32_t)group * 64 * 128;
+    const bool speaker = threadIdx.x % 128 == 0;
+    float o[D / 2], s[64], shrink[2];
+    uint32_t p[32];
+    row_state st = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+#pragma unroll
+    for (int i = 0; i < D / 2; i++) o[i] = 0.0f;
+    if (group == 1) turn_pass(1); /* the first group begins */
+
+    barrier_wait(b.q, 0);
+    barrier_wait(b.k_full, 0);
+    turn_wait(group);
+    wgmma_fence();
+    product_qk<D>(s, q, base + L::AT_K);
+    wgmma_commit();
+    turn_pass(group);
+    wgmma_wait<0>();
+    hold(s);
+    if (speaker) barrier_arrive(b.k_free);
+    hide_tail(s, 0, a.n_kv);
+    soften(s, st, shrink, a.scale);
+    pack(p, s);
+
+    for (int t = 1; t < n_tiles; t++) {
+        const uint32_t k_stage = (uint32_t)t % STAGES, k_phase = (uint32_t)t / STAGES & 1;
+        const uint32_t v_stage = (uint32_t)(t - 1) % STAGES, v_phase = (uint32_t)(t - 1) / STAGES & 1;
+        barrier_wait(b.k_full + 8 * k_stage, k_phase);
+        turn_wait(group);
+        wgmma_fence();
+        product_qk<D>(s, q, base + L::AT_K + k_stage * L::KV);
+        wgmma_commit();
+        barrier_wait(b.v_full + 8 * v_stage, v_phase);
+        product_pv<D>(o, p, base + L::AT_V + v_stage * L::KV);
+        wgmma_commit();
+        turn_pass(group);
+        wgmma_wait<1>();
+        hold(s);
+        if (speaker) barrier_arrive(b.k_free + 8 * k_stage);
+        hide_tail(s, (int64_t)t * TILE_KV, a.n_kv);
+        soften(s, st, shrink, a.scale);
+        wgmma_wait<0>();
+        hold(o);
+        if (speaker) barrier_arrive(b.v_free + 8 * v_stage);
+        pack(p, s);
+#pragma unroll
+        for (int i = 0; i < D / 2; i++) o[i] *= shrink[i / 2 % 2];
+    }
+    const uint32_t v_stage = (uint32_t)(n_tiles - 1) % STAGES, v_phase = (uint32_t)(n_tiles - 1) / STAGES & 1;
+    barrier_wait(b.v_full + 8 * v_stage, v_phase);
+    wgmma_fence();
+    product_pv<D>(o, p, base + L::AT_V + v_stage * L::KV);
+    wgmma_commit();
+    wgmma_wait<0>();
+    hold(o);
+
+    const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x / 32 % 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float total = st.sum[h];
+        total += __shfl_xor_sync(0xffffffffu, total, 1);
+        total += __shfl_xor_sync(0xffffffffu, total, 2);
+        const float inverse = 1.0f / total;
+        const int64_t row = (int64_t)blockIdx.x * TILE_Q + group * 64 + warp * 16 + lane / 4 + 8 * h;
+        if (row >= a.o.rows) continue;
+        __nv_bfloat16 *to = (__nv_bfloat16 *)a.o.data + row * a.o.ld + (int64_t)head * D + (lane & 3) * 2;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+            *(uint32_t *)(to + 8 * n) = bf16_pair(o[4 * n + 2 * h] * inverse, o[4 * n + 2 * h + 1] * inverse);
+    }
+}
+
+#endif
+
+template <int D>
+__global__ void __launch_bounds__(THREADS, 1)
+    wgmma_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
+                 const __grid_constant__ CUtensorMap v, wgmma_args a)
+{
+#if HOPPER
+    using L = layout<D>;
+    extern __shared__ uint8_t shared[];
+    const uint32_t base = ((uint32_t)__cvta_generic_to_shared(shared) + 1023u) & ~1023u;
+    const uint32_t bar = base + L::AT_BAR;
+    const barriers b = {bar, bar + 8, bar + 8 + 8 * STAGES, bar + 8 + 16 * STAGES, bar + 8 + 24 * STAGES};
+    const int group = (int)threadIdx.x / 128, head = (int)blockIdx.y;
+    const int n_tiles = (int)((a.n_kv + TILE_KV - 1) / TILE_KV);
+    if (threadIdx.x == 0) {
+        barrier_init(b.q, 1);
+        for (uint32_t s = 0; s < STAGES; s++) {
+            barrier_init(b.k_full + 8 * s, 1);
+            barrier_init(b.v_full + 8 * s, 1);
+            barrier_init(b.k_free + 8 * s, 2);
+            barrier_init(b.v_free + 8 * s, 2);
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+    if (group == 0) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        if (threadIdx.x == 0) load_all<D>(base, b, &q, &k, &v, head, head / a.kv_share, n_tiles);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        multiply<D>(a, base, b, group - 1, n_tiles, head);
+    }
+#endif
+}
+
+/* ---- host side ---- */
+
+typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                              const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+                              CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                              CUtensorMapFloatOOBfill);
+
+static bool map_of(encode_fn encode, CUtensorMap *map, const oq_cu_view &v, uint32_t rows)
+{
+    const cuuint64_t size[2] = {(cuuint64_t)v.cols, (cuuint64_t)v.rows}, stride[1] = {(cuuint64_t)v.ld * 2};
+    const cuuint32_t box[2] = {64, rows}, one[2] = {1, 1};
+    return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, v.data, size, stride, box, one,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+template <int D> static bool run(cudaStream_t stream, const oq_cu_attention *a, encode_fn encode)
+{
+    CUtensorMap q, k, v;
+    if (!map_of(encode, &q, a->q, TILE_Q) || !map_of(encode, &k, a->k, TILE_KV) ||
+        !map_of(encode, &v, a->v, TILE_KV))
+        return false;
+    const wgmma_args args = {a->o, a->k.rows, D, (int)(a->n_heads / a->n_kv_heads),
+                             a->scale * 1.4426950408889634f};
+    constexpr int bytes = (int)layout<D>::BYTES;
+    if (cudaFuncSetAttribute(wgmma_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) !=
+        cudaSuccess)
+        return false;
+    const dim3 grid((unsigned)((a->q.rows + TILE_Q - 1) / TILE_Q), (unsigned)a->n_heads);
+    wgmma_kernel<D><<<grid, THREADS, bytes, stream>>>(q, k, v, args);
+    return true;
+}
+
+extern "C" bool oq_cu_attention_wgmma_fits(int64_t head_dim)
+{
+    return head_dim == 64 || head_dim == 128;
+}
+
+extern "C" bool oq_cu_attention_wgmma(cudaStream_t stream, const oq_cu_attention *a)
+{
+    if (a->causal || a->key_mask || a->bias || a->q.rows <= 0 || a->k.rows <= 0) return false;
+    void *entry = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault,
+                                         &found) != cudaSuccess ||
+        !entry)
+        return false;
+    return a->head_dim == 128 ? run<128>(stream, a, (encode_fn)entry) : run<64>(stream, a, (encode_fn)entry);
+}
