@@ -31,8 +31,7 @@ typedef void (*apply_fn)(const oq_ops *ops, oq_device *d, const problem *p, oq_t
 /* Errors allowed for the elements of y, before the store, given x and the reference's result. */
 typedef void (*bound_fn)(const problem *p, const float *x, const float *want, double *out);
 
-/* ---- making operands
- * ------------------------------------------------------------------------------------------- */
+/* ---- making operands --------------------------------------------------------------------------- */
 
 static const oq_dtype *any_type(kc_rng *rng)
 {
@@ -76,8 +75,7 @@ static void free_problem(kcheck *kc, problem *p)
     kc_buf_free(kc, &p->cos), kc_buf_free(kc, &p->sin);
 }
 
-/* ---- one comparison
- * ---------------------------------------------------------------------------------------------- */
+/* ---- one comparison ---------------------------------------------------------------------------- */
 
 static float *values(kcheck *kc, oq_tensor t)
 {
@@ -137,9 +135,7 @@ static void check(kcheck *kc, kc_row *row, const problem *p, apply_fn apply, bou
     kc_matrix_free(kc, &want), kc_matrix_free(kc, &got), kc_matrix_free(kc, &alone);
 }
 
-/* ---- norms
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- norms ------------------------------------------------------------------------------------- */
 
 static oq_norm_args norm_args(const problem *p, oq_tensor y, oq_tensor x)
 {
@@ -263,9 +259,33 @@ static void check_group_norm(kcheck *kc, kc_row *row)
     }
 }
 
-/* ---- rope
- * ------------------------------------------------------------------------------------------------------------
- */
+/* One value everywhere has no variance: the result is the bias, whatever the value's size. */
+static void check_constant(kcheck *kc, kc_row *row, apply_fn apply, int64_t rows, int64_t cols, int64_t group)
+{
+    static const float constants[] = {0.1f, -100.3f, 7e4f, 1e-30f};
+    kc_rng rng = kc_rng_new(kc, "constant", rows * cols);
+    for (size_t c = 0; c < OQ_COUNT(constants); c++) {
+        problem p = make(kc, &rng, row->kernel, rows, cols);
+        float *const x = oq_alloc(kc->env, (size_t)(rows * cols) * sizeof *x);
+        for (int64_t i = 0; i < rows * cols; i++) x[i] = constants[c];
+        kc_matrix_set(&p.mx, x);
+        p.group = group, p.batch = 1;
+        p.weight = random_vector(kc, &rng, cols), p.bias = random_vector(kc, &rng, cols);
+        kc_matrix y = result(kc, &p, &kc->device->ops, kc->device, apply);
+        kc_matrix_get(&y, x);
+        bool ok = kc_matrix_intact(&y);
+        for (int64_t i = 0; i < rows * cols; i++) {
+            const double want = (double)((const float *)p.bias.data)[i % cols];
+            ok &= kc_near(row, (double)x[i], want, kc_store_error(p.y_type, want));
+        }
+        kc_case(kc, row, ok, "%lldx%lld of %g", (long long)rows, (long long)cols, (double)constants[c]);
+        oq_free(kc->env, x);
+        kc_matrix_free(kc, &y);
+        free_problem(kc, &p);
+    }
+}
+
+/* ---- rope -------------------------------------------------------------------------------------- */
 
 static void apply_rope(const oq_ops *ops, oq_device *d, const problem *p, oq_tensor y, oq_tensor x)
 {
@@ -297,8 +317,7 @@ static void check_rope(kcheck *kc, kc_row *row)
     }
 }
 
-/* ---- activations
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- activations ------------------------------------------------------------------------------- */
 
 static void apply_unary(const oq_ops *ops, oq_device *d, const problem *p, oq_tensor y, oq_tensor x)
 {
@@ -352,8 +371,7 @@ static void check_activations(kcheck *kc, kc_row *unary, kc_row *glu)
     }
 }
 
-/* ---- single steps: the same bits
- * ------------------------------------------------------------------------------------------ */
+/* ---- single steps: the same bits --------------------------------------------------------------- */
 
 static void apply_modulate(const oq_ops *ops, oq_device *d, const problem *p, oq_tensor y, oq_tensor x)
 {
@@ -472,9 +490,7 @@ static void check_steps(kcheck *kc)
     kc_row_print(&r.copy), kc_row_print(&r.embed), kc_row_print(&r.upsample);
 }
 
-/* ---- speed
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- speed ------------------------------------------------------------------------------------- */
 
 typedef struct bench {
     kcheck *kc;
@@ -521,6 +537,10 @@ void kcheck_ops(kcheck *kc)
            finite = {"all_finite", 0, 0, 0};
     check_row_norms(kc, &rms, &layer);
     check_group_norm(kc, &group);
+    for (int64_t n = 1; n <= 1003; n += 167) {
+        check_constant(kc, &layer, apply_layer, 3, n, 0);
+        check_constant(kc, &group, apply_group, 100, 2 * n, 2);
+    }
     check_rope(kc, &rope);
     check_activations(kc, &unary, &glu);
     check_steps(kc);

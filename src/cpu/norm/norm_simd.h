@@ -55,16 +55,20 @@ static void rms_norm(oq_device *d, const oq_norm_args *a)
     oq_rows_run(d->pool, a->x.rows, a->x.cols, rms_rows, a);
 }
 
+/* Sums of x - x0: a row of one value has exactly that mean. */
 OQ_INLINE float row_mean(const void *x, bool bf16, int64_t n)
 {
+    float x0[VF];
     vf s0 = v_zero(), s1 = v_zero();
+    v_store(x0, v_get(x, bf16, 0, 1));
+    const vf shift = v_set(x0[0]);
     int64_t j = 0;
     for (; j + 2 * VF <= n; j += 2 * VF) {
-        s0 = v_add(s0, v_get(x, bf16, j, VF));
-        s1 = v_add(s1, v_get(x, bf16, j + VF, VF));
+        s0 = v_add(s0, v_sub(v_get(x, bf16, j, VF), shift));
+        s1 = v_add(s1, v_sub(v_get(x, bf16, j + VF, VF), shift));
     }
-    for (; j < n; j += VF) s0 = v_add(s0, v_get(x, bf16, j, n - j));
-    return v_sum(v_add(s0, s1)) / (float)n;
+    for (; j < n; j += VF) s0 = v_add(s0, keep_first(v_sub(v_get(x, bf16, j, n - j), shift), n - j));
+    return x0[0] + v_sum(v_add(s0, s1)) / (float)n;
 }
 
 OQ_INLINE float row_variance(const void *x, bool bf16, int64_t n, vf mean)
