@@ -72,15 +72,15 @@ void oq_i8_row_from_f32(void *codes, const float *x, int64_t n, float multiplier
 {
     /* 1.5 * 2^23 has unit 1: adding it rounds to the nearest even integer, which is then in the low bits. */
     const float magic = 0x1.8p23f;
-    int8_t *const code = codes;
+    int8_t *restrict const code = codes;
     if (oq_f32_bits(multiplier) >= 0x7f800000u) { /* infinite, NaN (or negative, which no caller has) */
         memset(code, 0, (size_t)n);
         return;
     }
     for (int64_t i = 0; i < n; i++) {
-        float v = x[i] * multiplier;
-        v = v > 127.0f ? 127.0f : v;
-        v = v < -127.0f ? -127.0f : v;
-        code[i] = (int8_t)(uint8_t)oq_f32_bits(v + magic);
+        int32_t q = (int32_t)oq_f32_bits(x[i] * multiplier + magic) - (int32_t)oq_f32_bits(magic);
+        q = q > 127 ? 127 : q;
+        q = q < -127 ? -127 : q;
+        code[i] = (int8_t)q;
     }
 }

@@ -16,7 +16,8 @@ typedef float (*oq_scaled_encode_fn)(void *codes, const float *w, int64_t rows, 
 void oq_scaled_encode(const oq_format *f, oq_planes_mut *dst, const float *src, int64_t n, int64_t k,
                       oq_scaled_encode_fn encode_block);
 
-/* code[i] = clamp(rne(x[i] * multiplier), -127, 127); zeros for a multiplier that is not finite. */
+/* code[i] = clamp(rne(x[i] * multiplier), -127, 127); zeros for a multiplier that is not finite. Products stay below
+ * 2^21, as they do when the multiplier is 127 / amax. */
 void oq_i8_row_from_f32(void *codes, const float *x, int64_t n, float multiplier);
 
 #endif
