@@ -176,7 +176,8 @@ oq_json *oq_layer_errors_json(const oq_layer_errors *e)
         oq_json_set(json, "k", oq_json_new_int(l->candidate->spec.k));
         oq_json_set(json, "weight", oq_json_new_string(l->candidate->spec.scheme.weight->name));
         oq_json_set(json, "rows", oq_json_new_int(l->rows));
-        oq_json_set(json, "snr_db", oq_json_new_real(snr_db(l)));
+        /* A layer of which no output is used does not run: the last ones of a text encoder. */
+        oq_json_set(json, "snr_db", l->rows > 0 ? oq_json_new_real(snr_db(l)) : oq_json_new_null());
         oq_json_append(list, json);
     }
     return list;
@@ -192,8 +193,12 @@ void oq_layer_errors_print(const oq_layer_errors *e, oq_strbuf *out)
         char shape[48], name[200];
         snprintf(shape, sizeof shape, "%" PRId64 "x%" PRId64, l->candidate->spec.n, l->candidate->spec.k);
         snprintf(name, sizeof name, "%s.%s", l->component, l->candidate->name);
+        if (l->rows == 0) {
+            oq_strbuf_printf(out, "%-10s %-44s %10s\n", "not run", name, shape);
+            continue;
+        }
         oq_strbuf_printf(out, "%-10.2f %-44s %10s %8" PRId64 "\n", snr_db(l), name, shape, l->rows);
-        if (l->rows > 0 && snr_db(l) < worst) worst = snr_db(l), at = l;
+        if (snr_db(l) < worst) worst = snr_db(l), at = l;
     }
     if (at) oq_strbuf_printf(out, "lowest: %.2f dB at %s.%s\n", worst, at->component, at->candidate->name);
 }

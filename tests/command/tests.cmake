@@ -6,4 +6,9 @@ if(TARGET omniq-cli)
                WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     endif()
   endforeach()
+  # Thirty whole pictures: sanitizers see the same code in the other scripts.
+  if(NOT OMNIQ_SANITIZE)
+    add_test(NAME command_quality COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/quality.sh $<TARGET_FILE:omniq-cli>
+             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  endif()
 endif()
