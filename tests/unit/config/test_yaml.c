@@ -41,6 +41,8 @@ static void test_values(void **state)
         {"text: |\n  one\n  two\n", "{\"text\": \"one\\ntwo\\n\"}"},
         {"12345678901234567890", "12345678901234567000.0"},
         {"1.2.3", "\"1.2.3\""},
+        {"'it''s'", "\"it's\""},
+        {"'''a'''", "\"'a'\""},
         {"{\"json\": [1, \"two\", null]}", "{\"json\": [1, \"two\", null]}"},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
@@ -79,7 +81,7 @@ static void test_refused(void **state)
         {"# only a comment\n", "no value"}, {"a: 1\n---\nb: 2\n", "more than one"},
         {"<<: {a: 1}\n", "merge key"},      {"a: !python/object:os.system {}\n", "tag"},
         {"? [a, b]\n: 1\n", "key"},         {"a: \"\\0\"\n", "NUL"},
-        {"a: \x01\n", "0x01 at byte 3"},
+        {"a: \x01\n", "0x01 at byte 3"},    {"a: 'x''''y'\n", "four single quotes in a row at byte 5"},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
         refuse(*state, rows[i].yaml, strlen(rows[i].yaml), rows[i].words);
