@@ -11,6 +11,8 @@ typedef struct kcheck {
     oq_device  *device; /* all threads, features masked by --cpu */
     oq_device   single; /* the same without a pool: results must not differ by one bit */
     uint64_t    seed;
+    bool        above;   /* only what the level `below` cannot run */
+    uint64_t    below;
     const char *filter; /* substring of a kernel's name; NULL: all */
     bool        bench;
     double      bench_s; /* least time spent per measurement */
@@ -92,7 +94,8 @@ typedef struct kc_row { /* one kernel's line of output */
     double      worst; /* largest error / bound seen */
 } kc_row;
 
-bool kc_wants(const kcheck *kc, const char *kernel);
+/* Is it asked for, does it run at this level, and not already at the one below (--above)? */
+bool kc_wants(const kcheck *kc, const char *kernel, uint64_t need);
 /* |got - want| <= bound, or both NaN; keeps the worst ratio. The first failures are printed with `where`. */
 bool kc_near(kc_row *row, double got, double want, double bound);
 void kc_case(kcheck *kc, kc_row *row, bool ok, const char *fmt, ...) __attribute__((format(printf, 4, 5)));

@@ -156,7 +156,7 @@ static void check_kernel(kcheck *kc, kc_row *row, const oq_conv2d_kernel *kernel
 
 static bool usable(const kcheck *kc, const oq_conv2d_kernel *kernel)
 {
-    return (kernel->need & ~kc->device->features) == 0 && kc_wants(kc, kernel->name);
+    return kc_wants(kc, kernel->name, kernel->need);
 }
 
 enum { MAX_KERNELS = 16 };

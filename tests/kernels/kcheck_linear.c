@@ -321,7 +321,7 @@ void kcheck_linear(kcheck *kc)
     enum { CASES = 84 };
     for (size_t i = 0; oq_cpu_linear_list[i]; i++) {
         const oq_linear_kernel *const kernel = oq_cpu_linear_list[i];
-        if (!kc_wants(kc, kernel->name) || (kernel->need & ~kc->device->features)) continue;
+        if (!kc_wants(kc, kernel->name, kernel->need)) continue;
         if (kc->bench) {
             bench_kernel(kc, kernel);
             continue;

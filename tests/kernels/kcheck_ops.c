@@ -523,7 +523,7 @@ static void bench_op(kcheck *kc, const char *op, apply_fn apply, int64_t rows, i
 
 void kcheck_ops(kcheck *kc)
 {
-    if (!kc_wants(kc, "ops")) return;
+    if (!kc_wants(kc, "ops", kc->device->features)) return;
     if (kc->bench) {
         bench_op(kc, "ops group_norm_silu", apply_group, 256 * 256, 32, 16);
         bench_op(kc, "ops group_norm_silu", apply_group, 256 * 256, 128, 32);

@@ -237,9 +237,11 @@ double kc_sum_error(int64_t k, double abs_sum)
     return (8.0 + 2.0 * sqrt((double)k)) * KC_EPS * abs_sum + (double)k * 0x1p-149;
 }
 
-bool kc_wants(const kcheck *kc, const char *kernel)
+bool kc_wants(const kcheck *kc, const char *kernel, uint64_t need)
 {
     kc_now("%s", kernel);
+    if (need & ~kc->device->features) return false;
+    if (kc->above && !(need & ~kc->below)) return false;
     return !kc->filter || strstr(kernel, kc->filter);
 }
 
