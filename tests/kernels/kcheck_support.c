@@ -110,7 +110,6 @@ void *kc_new(kcheck *kc, size_t bytes)
 /* One mapping: guard bytes, the data, at most 63 guard bytes, and a page that nobody may touch. */
 kc_buf kc_buf_new(kcheck *kc, size_t bytes, size_t offset)
 {
-    (void)kc;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), open = oq_align_up(bytes + GUARD + 64, page);
     kc_buf b = {.bytes = bytes, .block_bytes = open + page};
     void *const block = mmap(NULL, b.block_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -119,6 +118,7 @@ kc_buf kc_buf_new(kcheck *kc, size_t bytes, size_t offset)
         exit(2);
     }
     b.block = block;
+    if (kc->bench) madvise(block, open, MADV_HUGEPAGE); /* as the backend's buffers are */
     const size_t slack = offset ? (offset & 1u) && bytes % 2 == 0 : (64 - bytes % 64) % 64;
     char *const data = b.block + open - slack - bytes;
     for (size_t i = 0; i < GUARD; i++) (data - GUARD)[i] = (char)guard_byte(i);
