@@ -15,6 +15,7 @@ enum { MAX_DEPTH = 64, MAX_VALUES = 65536 };
 typedef struct reader {
     oq_env *env;
     const char *source;
+    struct fy_document *document;
     int n_values;
 } reader;
 
@@ -26,6 +27,14 @@ static int line_of(struct fy_node *node)
     struct fy_token *token = node ? fy_node_get_scalar_token(node) : NULL;
     const struct fy_mark *mark = token ? fy_token_start_mark(token) : NULL;
     return mark ? mark->line + 1 : 0;
+}
+
+/* The anchor's node by its name alone: fy_node_resolve_alias would read the name as a path, and print. */
+static struct fy_node *resolve_alias(const reader *r, struct fy_node *alias)
+{
+    struct fy_token *name = fy_node_get_scalar_token(alias);
+    struct fy_anchor *anchor = name ? fy_document_lookup_anchor_by_token(r->document, name) : NULL;
+    return anchor ? fy_anchor_node(anchor) : NULL;
 }
 
 static bool word_is_one_of(const char *text, const char *const *words)
@@ -134,7 +143,7 @@ static oq_status convert_sequence(reader *r, struct fy_node *node, int depth, oq
 
 static oq_status read_key(reader *r, struct fy_node *node, char **out)
 {
-    if (node && fy_node_is_alias(node)) node = fy_node_resolve_alias(node);
+    if (node && fy_node_is_alias(node)) node = resolve_alias(r, node);
     size_t n = 0;
     const char *text = node && fy_node_is_scalar(node) ? fy_node_get_scalar(node, &n) : NULL;
     if (!text || memchr(text, '\0', n) || (n && text[0] == '\x01'))
@@ -176,7 +185,7 @@ static oq_status convert(reader *r, struct fy_node *node, int depth, oq_json **o
 {
     *out = NULL;
     for (int hops = 0; node && fy_node_is_alias(node); hops++) {
-        struct fy_node *target = hops < MAX_DEPTH ? fy_node_resolve_alias(node) : NULL;
+        struct fy_node *target = hops < MAX_DEPTH ? resolve_alias(r, node) : NULL;
         if (!target)
             return oq_fail(r->env, OQ_E_FORMAT, "%s: line %d names an anchor that does not exist", r->source,
                            line_of(node));
@@ -220,6 +229,12 @@ static oq_status fail_parse(oq_env *env, struct fy_diag *diag, const char *sourc
                    error->column, error->msg);
 }
 
+/* libfyaml's printer: the library itself never prints. */
+static void print_nothing(struct fy_diag *diag, void *user, const char *text, size_t n)
+{
+    (void)diag, (void)user, (void)text, (void)n;
+}
+
 static oq_status parse_documents(reader *r, struct fy_parser *parser, struct fy_diag *diag, oq_json **out)
 {
     struct fy_document *document = fy_parse_load_document(parser);
@@ -227,6 +242,7 @@ static oq_status parse_documents(reader *r, struct fy_parser *parser, struct fy_
         if (fy_diag_got_error(diag)) return fail_parse(r->env, diag, r->source);
         return oq_fail(r->env, OQ_E_FORMAT, "%s: holds no value", r->source);
     }
+    r->document = document;
     oq_status st = convert(r, fy_document_root(document), 0, out);
     if (st == OQ_OK) {
         struct fy_document *more = fy_parse_load_document(parser);
@@ -271,8 +287,7 @@ oq_status oq_yaml_parse(oq_env *env, const char *text, size_t n, const char *sou
     if (find_quotes(text, n) < n)
         return oq_fail(env, OQ_E_FORMAT, "%s: four single quotes in a row at byte %zu; use double quotes",
                        source, find_quotes(text, n));
-    /* What libfyaml would print is collected instead. */
-    struct fy_diag_cfg diag_cfg = {.level = FYET_ERROR, .module_mask = ~0u};
+    struct fy_diag_cfg diag_cfg = {.output_fn = print_nothing, .level = FYET_ERROR, .module_mask = ~0u};
     struct fy_diag *diag = fy_diag_create(&diag_cfg);
     if (!diag) return oq_fail(env, OQ_E_NOMEM, "%s: no memory for the YAML reader", source);
     fy_diag_set_collect_errors(diag, true);

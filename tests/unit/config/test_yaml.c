@@ -76,12 +76,19 @@ static void test_refused(void **state)
     static const struct {
         const char *yaml, *words;
     } rows[] = {
-        {"a: 1\na: 2\n", "uplicate"},       {"a: [1, 2\nb: 3\n", "not valid YAML at line"},
-        {"a: *nowhere\n", "anchor"},        {"", "no value"},
-        {"# only a comment\n", "no value"}, {"a: 1\n---\nb: 2\n", "more than one"},
-        {"<<: {a: 1}\n", "merge key"},      {"a: !python/object:os.system {}\n", "tag"},
-        {"? [a, b]\n: 1\n", "key"},         {"a: \"\\0\"\n", "NUL"},
-        {"a: \x01\n", "0x01 at byte 3"},    {"a: 'x''''y'\n", "four single quotes in a row at byte 5"},
+        {"a: 1\na: 2\n", "uplicate"},
+        {"a: [1, 2\nb: 3\n", "not valid YAML at line"},
+        {"a: *nowhere\n", "anchor"},
+        {"a: {b: 1}\nc: */a/b\n", "anchor"},
+        /* libfyaml's paths are not YAML's aliases */ {"", "no value"},
+        {"# only a comment\n", "no value"},
+        {"a: 1\n---\nb: 2\n", "more than one"},
+        {"<<: {a: 1}\n", "merge key"},
+        {"a: !python/object:os.system {}\n", "tag"},
+        {"? [a, b]\n: 1\n", "key"},
+        {"a: \"\\0\"\n", "NUL"},
+        {"a: \x01\n", "0x01 at byte 3"},
+        {"a: 'x''''y'\n", "four single quotes in a row at byte 5"},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
         refuse(*state, rows[i].yaml, strlen(rows[i].yaml), rows[i].words);
