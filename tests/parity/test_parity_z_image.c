@@ -58,7 +58,9 @@ static oq_model *open_model(oq_env *env, const char *dtype)
     oq_model *model = NULL;
     if (oq_options_new(env, "generate", &options) != OQ_OK ||
         oq_options_set(options, "model", OMNIQ_SOURCE_DIR "/models/toybox") != OQ_OK ||
-        oq_options_set(options, "dtype", dtype) != OQ_OK || oq_model_open(env, options, &model) != OQ_OK)
+        oq_options_set(options, "dtype", dtype) != OQ_OK ||
+        (getenv("OMNIQ_PARITY_CPU") && oq_options_set(options, "cpu", getenv("OMNIQ_PARITY_CPU")) != OQ_OK) ||
+        oq_model_open(env, options, &model) != OQ_OK)
         fprintf(stderr, "%s\n", oq_env_error(env));
     oq_options_free(options);
     return model;

@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "modules/dit_zimage/dit_zimage.h"
 #include "modules/te_qwen3/te_qwen3.h"
+#include "modules/vae_kl/vae_kl.h"
 #include "support/scratch.h"
 
 #include <math.h>
@@ -374,6 +375,10 @@ static void test_non_finite_values_stop_and_name_the_layer(void **state)
                    "prompt 1: non-finite values, first in the input of text_encoder layer "
                    "'layers.1.mlp.gate_up_proj'");
     spoil(&encoder->layers[1].norm2.data[0], before, NULL);
+    const oq_vae_kl *vae = module_of(f->model, "vae");
+    spoil(&vae->decoder.conv_out.bias[0], NAN, &before);
+    assert_numeric(f, &r, "decoding picture 1 of 1: non-finite values");
+    spoil(&vae->decoder.conv_out.bias[0], before, NULL);
     oq_media_free(generate(f, &r, NULL));
 }
 
@@ -399,52 +404,113 @@ static void test_cancel_stops_at_the_next_step(void **state)
 
 /* ---- the published sizes, without weights ----------------------------------------------------------------------------------------- */
 
-static void copy_file(oq_env *env, const char *from, const char *dir, const char *name)
+/* Writes dir/name as a copy of a file, with the first `from` replaced by `to` (from NULL: as it is). */
+static void copy_file(oq_env *env, const char *file, const char *dir, const char *name, const char *from,
+                      const char *to)
 {
-    char *text = NULL;
+    char path[512], *text = NULL;
     size_t n = 0;
-    if (oq_file_read(env, from, 1 << 20, &text, &n) != OQ_OK) fail_msg("%s", oq_env_error(env));
-    scratch_write(dir, name, text, n);
+    snprintf(path, sizeof path, OMNIQ_SOURCE_DIR "%s", file);
+    if (oq_file_read(env, path, 1 << 20, &text, &n) != OQ_OK) fail_msg("%s", oq_env_error(env));
+    const char *at = from ? strstr(text, from) : NULL;
+    if (from) assert_non_null(at);
+    oq_strbuf copy;
+    oq_strbuf_init(&copy, env);
+    oq_strbuf_add(&copy, text, at ? (size_t)(at - text) : n);
+    if (at) oq_strbuf_printf(&copy, "%s%s", to, at + strlen(from));
+    scratch_write(dir, name, oq_strbuf_text(&copy), copy.size);
+    oq_strbuf_deinit(&copy);
     oq_free(env, text);
+}
+
+typedef struct edit { /* one change to one of the published configurations */
+    const char *component, *from, *to;
+} edit;
+
+/* A folder of the published configurations and nothing else, with one change; its path lasts until the next call. */
+static const char *published_folder(oq_env *env, const edit *change)
+{
+    static const char *const parts[][3] = {
+        {"transformer", "/tests/data/modules/z_image_transformer.json", "config.json"},
+        {"text_encoder", "/tests/data/modules/qwen3_4b.json", "config.json"},
+        {"vae", "/tests/data/modules/flux_vae.json", "config.json"},
+        {"scheduler", "/models/toybox/scheduler/scheduler_config.json", "scheduler_config.json"},
+        {"", "/models/toybox/model_index.json", "model_index.json"}};
+    static char root[512];
+    char folder[600];
+    snprintf(root, sizeof root, "%s", scratch_dir(OMNIQ_BINARY_DIR, "published"));
+    for (size_t i = 0; i < OQ_COUNT(parts); i++) {
+        const bool changed = change && strcmp(change->component, parts[i][0]) == 0;
+        if (parts[i][0][0]) scratch_subdir(root, parts[i][0]);
+        snprintf(folder, sizeof folder, "%s/%s", root, parts[i][0]);
+        copy_file(env, parts[i][1], folder, parts[i][2], changed ? change->from : NULL,
+                  changed ? change->to : NULL);
+    }
+    return root;
+}
+
+static oq_status prepare_published(oq_env *env, const edit *change, oq_model **out)
+{
+    oq_options *options = NULL;
+    assert_int_equal(oq_options_new(env, "generate", &options), OQ_OK);
+    assert_int_equal(oq_options_set(options, "model", published_folder(env, change)), OQ_OK);
+    assert_int_equal(oq_options_set(options, "load-format", "dummy"), OQ_OK);
+    assert_int_equal(oq_options_set(options, "quantization", "fp8"), OQ_OK);
+    assert_int_equal(oq_options_set(options, "width", "256"), OQ_OK);
+    assert_int_equal(oq_options_set(options, "height", "256"), OQ_OK);
+    const oq_status st = oq_model_prepare(env, options, out);
+    oq_options_free(options);
+    return st;
 }
 
 /* Configuration files alone: planned with dummy weights, byte for byte. */
 static void test_published_size_is_planned(void **state)
 {
     fixture *f = *state;
-    static const char *const parts[][3] = {
-        {"transformer", "/tests/data/modules/z_image_transformer.json", "config.json"},
-        {"text_encoder", "/tests/data/modules/qwen3_4b.json", "config.json"},
-        {"vae", "/tests/data/modules/flux_vae.json", "config.json"},
-        {"scheduler", "/models/toybox/scheduler/scheduler_config.json", "scheduler_config.json"}};
-    char root[512], from[512], sub[600];
-    snprintf(root, sizeof root, "%s", scratch_dir(OMNIQ_BINARY_DIR, "published"));
-    for (size_t i = 0; i < OQ_COUNT(parts); i++) {
-        scratch_subdir(root, parts[i][0]);
-        snprintf(from, sizeof from, OMNIQ_SOURCE_DIR "%s", parts[i][1]);
-        snprintf(sub, sizeof sub, "%s/%s", root, parts[i][0]);
-        copy_file(f->env, from, sub, parts[i][2]);
-    }
-    copy_file(f->env, OMNIQ_SOURCE_DIR "/models/toybox/model_index.json", root, "model_index.json");
-    oq_options *options = NULL;
     oq_model *model = NULL;
-    assert_int_equal(oq_options_new(f->env, "generate", &options), OQ_OK);
-    assert_int_equal(oq_options_set(options, "model", root), OQ_OK);
-    assert_int_equal(oq_options_set(options, "load-format", "dummy"), OQ_OK);
-    assert_int_equal(oq_options_set(options, "quantization", "fp8"), OQ_OK);
-    assert_int_equal(oq_options_set(options, "width", "256"), OQ_OK);
-    assert_int_equal(oq_options_set(options, "height", "256"), OQ_OK);
-    if (oq_model_prepare(f->env, options, &model) != OQ_OK) fail_msg("%s", oq_env_error(f->env));
+    if (prepare_published(f->env, NULL, &model) != OQ_OK) fail_msg("%s", oq_env_error(f->env));
     const oq_plan_component *dit = oq_plan_find(model->plan, "transformer");
     assert_int_equal(dit->params, 6154908736);
     assert_int_equal(dit->n_tensors, 521);
     assert_int_equal(oq_plan_find(model->plan, "text_encoder")->params, 4022468096);
     assert_int_equal(oq_plan_find(model->plan, "vae")->params, 83819683);
-    /* 34 blocks of 3 D^2 + D^2 + 3 D F weights at one byte; everything else is below 3 % more. */
+    /* 34 blocks of 4 D^2 + 3 D F weights at one byte each; all the rest is less than 6 % more. */
     const double quantized = 34.0 * (4.0 * 3840 * 3840 + 3.0 * 3840 * 10240);
     assert_true((double)dit->bytes > quantized && (double)dit->bytes < 1.06 * quantized);
     oq_model_close(model);
-    oq_options_free(options);
+}
+
+/* Components that do not belong together are refused before anything is loaded. */
+static void test_components_must_fit(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        edit change;
+        oq_status status;
+        const char *text;
+    } rows[] = {
+        {{"text_encoder", "\"hidden_size\": 2560", "\"hidden_size\": 2048"},
+         OQ_E_MISMATCH,
+         "the text encoder's hidden size is 2048, the transformer takes 2560"},
+        {{"vae", "\"latent_channels\": 16", "\"latent_channels\": 4"},
+         OQ_E_MISMATCH,
+         "the autoencoder has 4 latent channels, the transformer 16"},
+        {{"vae", "\"out_channels\": 3", "\"out_channels\": 4"},
+         OQ_E_UNSUPPORTED,
+         "the autoencoder gives 4 channels, pictures have 3"},
+        {{"", "FlowMatchEulerDiscreteScheduler", "UniPCMultistepScheduler"},
+         OQ_E_UNSUPPORTED,
+         "scheduler 'UniPCMultistepScheduler' is not supported; Z-Image runs with "
+         "FlowMatchEulerDiscreteScheduler"},
+    };
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        oq_model *model = NULL;
+        const oq_status st = prepare_published(f->env, &rows[i].change, &model);
+        if (st != rows[i].status || strcmp(oq_env_error(f->env), rows[i].text) != 0)
+            fail_msg("%s, '%s'; expected '%s'", oq_status_name(st), oq_env_error(f->env), rows[i].text);
+        assert_null(model);
+        oq_env_clear(f->env);
+    }
 }
 
 int main(void)
@@ -462,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_non_finite_values_stop_and_name_the_layer),
         cmocka_unit_test(test_cancel_stops_at_the_next_step),
         cmocka_unit_test(test_published_size_is_planned),
+        cmocka_unit_test(test_components_must_fit),
     };
     return cmocka_run_group_tests_name("Z-Image", tests, setup, teardown);
 }
