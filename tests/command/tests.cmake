@@ -6,9 +6,8 @@ if(TARGET omniq-cli)
                WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     endif()
   endforeach()
-  # Thirty whole pictures: sanitizers see the same code in the other scripts.
-  if(NOT OMNIQ_SANITIZE)
-    add_test(NAME command_quality COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/quality.sh $<TARGET_FILE:omniq-cli>
+  if(NOT OMNIQ_SANITIZE) # shadow memory is not the plan's
+    add_test(NAME command_memory COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/memory.sh $<TARGET_FILE:omniq-cli>
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   endif()
 endif()
