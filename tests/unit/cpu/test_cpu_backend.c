@@ -129,6 +129,49 @@ static void test_every_scheme_runs_somewhere(void **state)
     oq_backend_cpu.close(env, device);
 }
 
+/* Which kernel each level takes for the schemes that the methods give; levels that the machine lacks are passed over. */
+static void test_choice_at_each_level(void **state)
+{
+    oq_env *env = *state;
+    static const oq_scheme schemes[] = {
+        {&oq_format_f32, NULL, OQ_ACT_NONE},
+        {&oq_format_bf16, NULL, OQ_ACT_NONE},
+        {&oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+        {&oq_format_fp8_e4m3_block128, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_GROUP},
+        {&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
+    };
+    static const struct {
+        const char *level, *kernel[OQ_COUNT(schemes)];
+    } rows[] = {
+        {"avx2",
+         {"linear_wf32_af32_avx2", "linear_wbf16_af32_avx2", "linear_wfp8_afp8_avx2", "linear_wfp8_afp8_avx2",
+          "linear_wi8_ai8_avx2"}},
+        {"avxvnni",
+         {"linear_wf32_af32_avx2", "linear_wbf16_af32_avx2", "linear_wfp8_afp8_avx2", "linear_wfp8_afp8_avx2",
+          "linear_wi8_ai8_avxvnni"}},
+        {"avx512",
+         {"linear_wf32_af32_avx512", "linear_wbf16_af32_avx512", "linear_wfp8_afp8_avx512",
+          "linear_wfp8_afp8_avx512", "linear_wi8_ai8_avx2"}},
+        {"avx512vnni",
+         {"linear_wf32_af32_avx512", "linear_wbf16_af32_avx512", "linear_wfp8_afp8_avx512",
+          "linear_wfp8_afp8_avx512", "linear_wi8_ai8_avx512vnni"}},
+        {"avx512bf16",
+         {"linear_wf32_af32_avx512", "linear_wbf16_abf16_avx512bf16", "linear_wfp8_afp8_avx512bf16",
+          "linear_wfp8_afp8_avx512", "linear_wi8_ai8_avx512vnni"}},
+    };
+    for (size_t r = 0; r < OQ_COUNT(rows); r++) {
+        oq_device *device = NULL;
+        const oq_status status = oq_backend_cpu.open(env, 0, rows[r].level, &device);
+        oq_env_clear(env);
+        if (status != OQ_OK) continue;
+        for (size_t i = 0; i < OQ_COUNT(schemes); i++) {
+            const oq_linear_spec spec = {schemes[i], 64, 192};
+            assert_string_equal(oq_backend_cpu.find_linear(device, &spec)->name, rows[r].kernel[i]);
+        }
+        oq_backend_cpu.close(env, device);
+    }
+}
+
 static void test_linear_list(void **state)
 {
     (void)state;
@@ -185,6 +228,7 @@ int main(void)
         cmocka_unit_test(test_describe),
         cmocka_unit_test_setup_teardown(test_device, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_scheme_runs_somewhere, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_choice_at_each_level, setup, teardown),
         cmocka_unit_test(test_linear_list),
         cmocka_unit_test_setup_teardown(test_reference_product, setup, teardown),
     };
