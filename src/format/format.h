@@ -43,8 +43,9 @@ typedef struct oq_format {
 
 /* Plain: the element type alone. */
 extern const oq_format oq_format_f32, oq_format_bf16, oq_format_f16;
-/* DATA e4m3 [n,k]; SCALE f32: [1], [n], [ceil(n/128), ceil(k/128)]. Dequantized value = code * scale. */
-extern const oq_format oq_format_fp8_e4m3_tensor, oq_format_fp8_e4m3_channel, oq_format_fp8_e4m3_block128;
+/* DATA e4m3 [n,k]; SCALE f32: [1], [n], [ceil(n/128), ceil(k/128)], [n, ceil(k/128)]. Value = code * scale. */
+extern const oq_format oq_format_fp8_e4m3_tensor, oq_format_fp8_e4m3_channel, oq_format_fp8_e4m3_block128,
+    oq_format_fp8_e4m3_group128;
 /* DATA i8 [n,k]; SCALE f32: [1], [n]. */
 extern const oq_format oq_format_int8_tensor, oq_format_int8_channel;
 

@@ -1,5 +1,5 @@
-/* format_fp8.c -- e4m3 weights with an f32 scale for the tensor, for each row, or for each block of 128 x
- * 128. */
+/* format_fp8.c -- e4m3 weights with an f32 scale for the tensor, for each row, for each block of 128 x
+ * 128, or for 128 columns of a row. */
 #include "format/format_scaled.h"
 
 #include <float.h>
@@ -80,6 +80,17 @@ const oq_format oq_format_fp8_e4m3_block128 = {.name = "fp8_e4m3_block128",
                                                .element = &oq_dtype_f8_e4m3,
                                                .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE,
                                                .block_n = 128,
+                                               .block_k = 128,
+                                               .plane_bytes = oq_scaled_plane_bytes,
+                                               .decode_row = oq_scaled_decode_row,
+                                               .encode = fp8_encode128};
+
+/* 128 x 128 blocks of parts whose rows do not fill them, as one matrix: each row repeats its block's scales. */
+const oq_format oq_format_fp8_e4m3_group128 = {.name = "fp8_e4m3_group128",
+                                               .kernel_name = "fp8",
+                                               .element = &oq_dtype_f8_e4m3,
+                                               .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE,
+                                               .block_n = 1,
                                                .block_k = 128,
                                                .plane_bytes = oq_scaled_plane_bytes,
                                                .decode_row = oq_scaled_decode_row,

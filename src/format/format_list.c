@@ -10,6 +10,7 @@ const oq_format *const oq_format_list[] = {
     &oq_format_fp8_e4m3_tensor,
     &oq_format_fp8_e4m3_channel,
     &oq_format_fp8_e4m3_block128,
+    &oq_format_fp8_e4m3_group128,
     &oq_format_int8_tensor,
     &oq_format_int8_channel,
     NULL,

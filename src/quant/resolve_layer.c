@@ -4,6 +4,7 @@
 #include "quant/resolve_internal.h"
 
 #include "base/names.h"
+#include "base/size.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -151,18 +152,32 @@ static oq_status whole_format(const decision *d, const oq_format **out)
     return OQ_OK;
 }
 
-/* A block of rows must not reach from one part into the next. */
-static oq_status check_blocks(const decision *d, const oq_format *whole)
+/* Does a block of rows reach from one part into the next? */
+static bool blocks_straddle(const oq_layer_desc *l, const oq_format *whole)
 {
-    const oq_layer_desc *l = d->layer;
     for (int i = 0; whole->block_n > 1 && i + 1 < l->n_parts; i++)
-        if (l->part_n[i] % whole->block_n != 0)
-            return oq_fail(d->env, OQ_E_UNSUPPORTED,
-                           "%s: '%s' has %lld rows, not a multiple of its blocks of %d: fused with "
-                           "'%s' this is not in this build yet",
-                           d->component->name, l->parts[i], (long long)l->part_n[i], (int)whole->block_n,
-                           l->parts[i + 1]);
-    return OQ_OK;
+        if (l->part_n[i] % whole->block_n != 0) return true;
+    return false;
+}
+
+/* Scales of a grid of 128 x 128 blocks [ceil(n/128), ceil(k/128)] -> [n, ceil(k/128)]. */
+static void fix_block_rows(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k)
+{
+    const int64_t cols = oq_ceil_div(k, 128);
+    for (int64_t r = 0; r < n; r++)
+        src->dtype->to_f32((float *)dst + r * cols, src->data + (size_t)(r / 128 * cols) * src->dtype->bytes,
+                           (size_t)cols);
+}
+
+/* Blocks that would straddle parts become a scale per row and 128 columns, which is exact too. */
+static const oq_format *align_blocks(const decision *d, const oq_format *whole)
+{
+    if (!blocks_straddle(d->layer, whole)) return whole;
+    for (int i = 0; i < d->layer->n_parts; i++) {
+        d->out->part[i].format = &oq_format_fp8_e4m3_group128;
+        d->out->part[i].plane[OQ_PLANE_SCALE].fix = fix_block_rows;
+    }
+    return &oq_format_fp8_e4m3_group128;
 }
 
 static oq_status use_file(decision *d)
@@ -171,7 +186,7 @@ static oq_status use_file(decision *d)
     const oq_part_source *first = &d->out->part[0];
     const oq_format *whole = NULL;
     OQ_TRY(whole_format(d, &whole));
-    OQ_TRY(check_blocks(d, whole));
+    whole = align_blocks(d, whole);
     for (int i = 1; i < l->n_parts; i++)
         if (d->out->part[i].act != first->act || d->out->part[i].act_scale != first->act_scale)
             return oq_fail(d->env, OQ_E_MISMATCH,

@@ -710,9 +710,15 @@ static void test_fused_blocks(void **state)
     memory_ckpt_add(&w->ckpt[0], "layers.0.feed_forward.w1.weight", &oq_dtype_f8_e4m3, codes, 192, D);
     memory_ckpt_add(&w->ckpt[0], "layers.0.feed_forward.w3.weight", &oq_dtype_f8_e4m3, codes, 192, D);
     assert_int_equal(resolve(w, NULL), OQ_OK);
-    check_refusal(
-        w, "", oq_resolve_layer(w->env, w->resolved, component(w, 0), &ragged, w->in[0].ckpt, NULL, NULL, c),
-        OQ_E_UNSUPPORTED, "'layers.0.feed_forward.w1' has 192 rows|blocks of 128|not in this build yet");
+    assert_int_equal(
+        oq_resolve_layer(w->env, w->resolved, component(w, 0), &ragged, w->in[0].ckpt, NULL, NULL, c), OQ_OK);
+    expect_layer(c, &oq_format_fp8_e4m3_group128, "fp8");
+    assert_int_equal(c->scheme.act_scale, OQ_ACT_DYNAMIC_GROUP);
+    float rows[192];
+    const oq_plane_source *scale = &c->part[1].plane[OQ_PLANE_SCALE];
+    scale->fix(rows, scale->tensor, 192, D);
+    assert_true(rows[0] <= scales[0] && rows[127] >= scales[0]);
+    assert_true(rows[128] >= scales[1] && rows[191] <= scales[1]);
 }
 
 /* What is ignored or asked to stay plain must be plain in the file; what a network keeps may be quantized there. */
