@@ -36,5 +36,12 @@ while read -r test; do
     if [ -f "$test" ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "not ok: support_claims.txt names $test"; fi
 done < "$new/claims"
 
+# every file that a document names exists (patterns and placeholders aside)
+sed -n 's/`/\n/gp' README.md CONTRIBUTING.md docs/*.md | grep -E '^(src|include|tools|tests|docs|cmake|models)/[A-Za-z0-9_./-]*$' |
+    sort -u > "$new/named"
+while read -r file; do
+    if [ -e "$file" ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "not ok: a document names $file"; fi
+done < "$new/named"
+
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
