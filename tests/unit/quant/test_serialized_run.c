@@ -1,0 +1,218 @@
+/* test_serialized_run.c -- the demo model's transformer, written down quantized and run: where the file holds what
+ * loading would have made of the plain weights, the picture is the same to the byte; every other spelling comes close
+ * to the plain picture. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/strbuf.h"
+#include "ckpt/ckpt.h"
+#include "format/format.h"
+
+#include "support/scratch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MODEL OMNIQ_SOURCE_DIR "/models/toybox"
+
+typedef struct spelling {
+    const char *name;
+    const oq_format *format;
+    const char *scale;  /* name of the scale tensor */
+    bool input_scale;   /* static activations */
+    const char *config; /* quantization_config of the file */
+    const char *online; /* the request that makes the same of plain weights; NULL: none does */
+} spelling;
+
+typedef struct writer { /* header and data of a safetensors file in the making */
+    oq_env *env;
+    oq_strbuf header, data;
+} writer;
+
+static int setup(void **state)
+{
+    oq_env *env = NULL;
+    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
+    if (oq_env_new(&params, &env) != OQ_OK) return -1;
+    *state = env;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    oq_env_free(*state);
+    return 0;
+}
+
+static void put(writer *w, const char *name, const char *type, const int64_t *dim, int n_dims,
+                const void *data, size_t bytes)
+{
+    const size_t begin = w->data.size;
+    oq_strbuf_printf(&w->header, "%s\"%s\": {\"dtype\": \"%s\", \"shape\": [", w->header.size > 1 ? ", " : "",
+                     name, type);
+    for (int i = 0; i < n_dims; i++) oq_strbuf_printf(&w->header, "%s%lld", i ? ", " : "", (long long)dim[i]);
+    oq_strbuf_add(&w->data, data, bytes);
+    oq_strbuf_printf(&w->header, "], \"data_offsets\": [%zu, %zu]}", begin, w->data.size);
+}
+
+/* Attention and feed forward of every block: what the network lets a method quantize. */
+static bool is_quantized(const oq_ckpt_tensor *t)
+{
+    const size_t n = strlen(t->name);
+    return t->n_dims == 2 && n > 7 && strcmp(t->name + n - 7, ".weight") == 0 &&
+           (strstr(t->name, ".attention.to_") || strstr(t->name, ".feed_forward.w"));
+}
+
+static void put_quantized(writer *w, const spelling *s, const oq_ckpt_tensor *t)
+{
+    const int64_t n = t->dim[0], k = t->dim[1];
+    const size_t code_bytes = s->format->plane_bytes(s->format, OQ_PLANE_DATA, n, k);
+    const size_t scale_bytes = s->format->plane_bytes(s->format, OQ_PLANE_SCALE, n, k);
+    float *values = malloc((size_t)t->elems * sizeof *values), *scales = malloc(scale_bytes),
+          input = 20.0f / 448.0f;
+    void *codes = malloc(code_bytes);
+    char name[256];
+    const int stem = (int)strlen(t->name) - 7;
+    t->dtype->to_f32(values, t->data, (size_t)t->elems);
+    s->format->encode(s->format, &(oq_planes_mut){{codes, scales}}, values, n, k);
+    put(w, t->name, s->format->element->name, t->dim, 2, codes, code_bytes);
+    const int64_t rows = s->format->block_n ? (n + s->format->block_n - 1) / s->format->block_n : 1;
+    const int64_t cols = s->format->block_k ? (k + s->format->block_k - 1) / s->format->block_k : 1;
+    snprintf(name, sizeof name, "%.*s.%s", stem, t->name, s->scale);
+    put(w, name, "F32", (const int64_t[]){rows, cols}, rows * cols > 1 ? 2 : 0, scales, scale_bytes);
+    snprintf(name, sizeof name, "%.*s.input_scale", stem, t->name);
+    if (s->input_scale) put(w, name, "F32", NULL, 0, &input, sizeof input);
+    free(values);
+    free(scales);
+    free(codes);
+}
+
+static void write_weights(oq_env *env, const spelling *s, const char *dir)
+{
+    oq_ckpt *ckpt = NULL;
+    writer w = {.env = env};
+    oq_strbuf_init(&w.header, env);
+    oq_strbuf_init(&w.data, env);
+    assert_int_equal(oq_ckpt_open_folder(env, MODEL "/transformer", NULL, &ckpt), OQ_OK);
+    oq_strbuf_putc(&w.header, '{');
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const oq_ckpt_tensor *t = &ckpt->tensors[i];
+        if (is_quantized(t))
+            put_quantized(&w, s, t);
+        else
+            put(&w, t->name, t->type_name, t->dim, t->n_dims, t->data, t->bytes);
+    }
+    oq_strbuf_putc(&w.header, '}');
+    scratch_safetensors(dir, "diffusion_pytorch_model.safetensors", oq_strbuf_text(&w.header), w.data.text,
+                        w.data.size);
+    oq_ckpt_close(ckpt);
+    oq_strbuf_deinit(&w.header);
+    oq_strbuf_deinit(&w.data);
+}
+
+static void write_config(oq_env *env, const spelling *s, const char *dir)
+{
+    oq_json *config = NULL, *quant = NULL;
+    char *text = NULL;
+    assert_int_equal(oq_json_parse_file(env, MODEL "/transformer/config.json", 1 << 20, &config), OQ_OK);
+    assert_int_equal(oq_json_parse(env, s->config, strlen(s->config), "t", &quant), OQ_OK);
+    assert_true(oq_json_set(config, "quantization_config", quant));
+    assert_int_equal(oq_json_dump(env, config, OQ_JSON_INDENT, &text), OQ_OK);
+    scratch_text(dir, "config.json", text);
+    oq_free(env, text);
+    oq_json_free(config);
+}
+
+/* A model folder whose transformer is quantized and whose other parts are the demo model's own. */
+static void write_model(oq_env *env, const spelling *s, char *model, size_t size)
+{
+    char dir[600], name[64], from[600], to[700];
+    static const char *const links[] = {"model_index.json", "omniq.json", "scheduler",
+                                        "text_encoder",     "tokenizer",  "vae"};
+    snprintf(name, sizeof name, "serialized_%s", s->name);
+    snprintf(model, size, "%s", scratch_dir(OMNIQ_BINARY_DIR, name));
+    scratch_subdir(model, "transformer");
+    snprintf(dir, sizeof dir, "%s/transformer", model);
+    for (size_t i = 0; i < OQ_COUNT(links); i++) {
+        snprintf(from, sizeof from, "%s/%s", MODEL, links[i]);
+        snprintf(to, sizeof to, "%s/%s", model, links[i]);
+        if (oq_file_exists(from) || oq_file_is_dir(from)) assert_int_equal(symlink(from, to), 0);
+    }
+    write_weights(env, s, dir);
+    write_config(env, s, dir);
+}
+
+static oq_media *generate(oq_env *env, const char *model, const char *request)
+{
+    oq_options *o = NULL;
+    oq_model *m = NULL;
+    oq_media *media = NULL;
+    const char *const values[][2] = {
+        {"model", model}, {"prompt", "a large red ball"}, {"seed", "7"}, {"width", "64"}, {"height", "64"},
+        {"steps", "2"},   {"guidance-scale", "0"}};
+    oq_status st = oq_options_new(env, "generate", &o);
+    for (size_t i = 0; st == OQ_OK && i < OQ_COUNT(values); i++)
+        st = oq_options_set(o, values[i][0], values[i][1]);
+    if (st == OQ_OK && request) st = oq_options_set(o, "quantization", request);
+    if (st == OQ_OK) st = oq_model_open(env, o, &m);
+    if (st == OQ_OK) st = oq_generate(env, m, o, &media);
+    if (st != OQ_OK) fail_msg("%s: %s", model, oq_env_error(env));
+    oq_model_close(m);
+    oq_options_free(o);
+    return media;
+}
+
+static void compare(const oq_media *a, const oq_media *b, oq_metrics *out)
+{
+    oq_metrics_u8(oq_media_pixels(a, 0), oq_media_pixels(b, 0), (size_t)64 * 64 * 3, out);
+}
+
+static void test_spellings(void **state)
+{
+    oq_env *env = *state;
+    static const spelling rows[] = {
+        {"int8", &oq_format_int8_channel, "weight_scale", false, "{\"quant_method\": \"int8\"}",
+         "{\"transformer\": {\"method\": \"int8\"}}"},
+        {"fp8_channel", &oq_format_fp8_e4m3_channel, "weight_scale", false,
+         "{\"quant_method\": \"fp8\", \"activation_scheme\": \"dynamic\"}",
+         "{\"transformer\": {\"method\": \"fp8\", \"weight_strategy\": \"channel\"}}"},
+        {"int8_tensor", &oq_format_int8_tensor, "weight_scale", false, "{\"quant_method\": \"int8\"}", NULL},
+        {"fp8_tensor", &oq_format_fp8_e4m3_tensor, "weight_scale", false, "{\"quant_method\": \"fp8\"}",
+         NULL},
+        {"fp8_static", &oq_format_fp8_e4m3_tensor, "weight_scale", true,
+         "{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\"}", NULL},
+        {"fp8_block", &oq_format_fp8_e4m3_block128, "weight_scale_inv", false,
+         "{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128], \"fmt\": \"e4m3\"}", NULL},
+    };
+    oq_media *plain = generate(env, MODEL, NULL);
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        char model[512];
+        oq_metrics metrics;
+        write_model(env, &rows[i], model, sizeof model);
+        oq_media *stored = generate(env, model, NULL);
+        compare(plain, stored, &metrics);
+        if (!(metrics.psnr_db > 25 && metrics.max_abs > 0))
+            fail_msg("%s: %g dB", rows[i].name, metrics.psnr_db);
+        if (rows[i].online) {
+            oq_media *online = generate(env, MODEL, rows[i].online);
+            compare(online, stored, &metrics);
+            if (metrics.max_abs > 0)
+                fail_msg("%s: online and stored differ, %g dB", rows[i].name, metrics.psnr_db);
+            oq_media_free(online);
+        }
+        oq_media_free(stored);
+        scratch_dir(OMNIQ_BINARY_DIR, strrchr(model, '/') + strlen("/scratch-")); /* 10 MB less on the disk */
+    }
+    oq_media_free(plain);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_spellings, setup, teardown)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
