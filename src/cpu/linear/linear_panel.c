@@ -28,7 +28,7 @@ void oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *s
     memset(out, 0, sizeof *out);
     out->n_panels = oq_ceil_div(spec->n, engine->nr);
     const int widest = engine->step > engine->pack_step ? engine->step : engine->pack_step;
-    out->depth = (int64_t)oq_align_up((size_t)spec->k, (size_t)(OQ_PANEL_UNROLL * widest)) / engine->step;
+    out->depth = (int64_t)oq_align_up((size_t)spec->k, OQ_PANEL_UNROLL * (size_t)widest) / engine->step;
     out->element = f->element->bytes;
     out->panel_bytes = (size_t)(out->depth * engine->step * engine->nr) * out->element;
     const size_t columns = (size_t)(out->n_panels * engine->nr);

@@ -15,7 +15,8 @@ static bool aligned(oq_tensor t)
 static void run(oq_device *d, const oq_attention_args *a)
 {
     oq_cuda_enter(d);
-    const bool fits = d->capability / 10 == 9 && aligned(a->q) && aligned(a->k) && aligned(a->v) && aligned(a->o);
+    const bool fits =
+        d->capability / 10 == 9 && aligned(a->q) && aligned(a->k) && aligned(a->v) && aligned(a->o);
     const oq_cu_attention cu = oq_cuda_attention_of(a);
     if (fits && oq_cu_attention_wgmma(d->stream, &cu))
         oq_cuda_done(d, "attention_wgmma_sm90");
