@@ -56,6 +56,23 @@ static oq_status add_file(oq_env *env, oq_ckpt *ckpt, const char *path, oq_mappi
     return OQ_OK;
 }
 
+/* Sorts by name; one name twice is an error that says where. */
+static oq_status sort_tensors(oq_env *env, oq_ckpt *ckpt)
+{
+    if (ckpt->n_tensors) qsort(ckpt->tensors, ckpt->n_tensors, sizeof *ckpt->tensors, compare_tensors);
+    for (size_t i = 1; i < ckpt->n_tensors; i++) {
+        const oq_ckpt_tensor *a = &ckpt->tensors[i - 1], *b = &ckpt->tensors[i];
+        if (strcmp(a->name, b->name) != 0) continue;
+        if (a->file == b->file)
+            return oq_fail(env, OQ_E_FORMAT, "%s: tensor '%s' stands twice in its header",
+                           ckpt->files[a->file].path, a->name);
+        const int first = a->file < b->file ? a->file : b->file, second = a->file + b->file - first;
+        return oq_fail(env, OQ_E_FORMAT, "%s: tensor '%s' is in two files, %s and %s", ckpt->path, a->name,
+                       oq_path_leaf(ckpt->files[first].path), oq_path_leaf(ckpt->files[second].path));
+    }
+    return OQ_OK;
+}
+
 static oq_status open_single(oq_env *env, const char *path, oq_mapping map, oq_ckpt **out)
 {
     oq_ckpt *ckpt = NULL;
@@ -66,15 +83,16 @@ static oq_status open_single(oq_env *env, const char *path, oq_mapping map, oq_c
         return st;
     }
     st = add_file(env, ckpt, path, map, &part);
-    if (st != OQ_OK) {
-        oq_ckpt_close(ckpt);
-        return st;
+    if (st == OQ_OK) {
+        ckpt->tensors = part.tensors;
+        ckpt->n_tensors = part.n_tensors;
+        st = sort_tensors(env, ckpt);
     }
-    ckpt->tensors = part.tensors;
-    ckpt->n_tensors = part.n_tensors;
-    if (ckpt->n_tensors) qsort(ckpt->tensors, ckpt->n_tensors, sizeof *ckpt->tensors, compare_tensors);
-    *out = ckpt;
-    return OQ_OK;
+    if (st == OQ_OK)
+        *out = ckpt;
+    else
+        oq_ckpt_close(ckpt);
+    return st;
 }
 
 static oq_status open_shard(oq_env *env, oq_ckpt *ckpt, const char *name, oq_ckpt_part *part)
@@ -95,27 +113,19 @@ static oq_status open_shard(oq_env *env, oq_ckpt *ckpt, const char *name, oq_ckp
     return st;
 }
 
-/* The parts' tensors as one list sorted by name; a name in two files is an error. */
+/* The parts' tensors as one list. */
 static oq_status merge_parts(oq_env *env, oq_ckpt *ckpt, const oq_ckpt_part *parts)
 {
     size_t n = 0;
     for (int i = 0; i < ckpt->n_files; i++) n += parts[i].n_tensors;
-    OQ_TRY(oq_arena_new(&ckpt->arena, n ? n : 1, sizeof *ckpt->tensors, "tensor list", &ckpt->tensors));
+    OQ_TRY(oq_arena_new(&ckpt->arena, n + 1, sizeof *ckpt->tensors, "tensor list", &ckpt->tensors));
     for (int i = 0; i < ckpt->n_files; i++) {
         if (parts[i].n_tensors)
             memcpy(ckpt->tensors + ckpt->n_tensors, parts[i].tensors,
                    parts[i].n_tensors * sizeof *ckpt->tensors);
         ckpt->n_tensors += parts[i].n_tensors;
     }
-    if (n) qsort(ckpt->tensors, n, sizeof *ckpt->tensors, compare_tensors);
-    for (size_t i = 1; i < n; i++) {
-        const oq_ckpt_tensor *a = &ckpt->tensors[i - 1], *b = &ckpt->tensors[i];
-        if (strcmp(a->name, b->name) == 0)
-            return oq_fail(env, OQ_E_FORMAT, "%s: tensor '%s' is in two files, %s and %s", ckpt->path,
-                           a->name, oq_path_leaf(ckpt->files[a->file].path),
-                           oq_path_leaf(ckpt->files[b->file].path));
-    }
-    return OQ_OK;
+    return sort_tensors(env, ckpt);
 }
 
 static oq_status open_shards(oq_env *env, oq_ckpt *ckpt, const oq_shard_index *index)

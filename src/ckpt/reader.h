@@ -21,6 +21,21 @@ typedef struct oq_ckpt_part { /* what one weight file holds */
     const char *header_hash;
 } oq_ckpt_part;
 
+typedef struct oq_header_cursor { /* zero `at` is the beginning */
+    const char *text;
+    size_t n, at;
+} oq_header_cursor;
+
+typedef struct
+    oq_header_member { /* offsets into the text: "key" with its quotes, {value} with its brackets */
+    size_t key, key_end, value, value_end;
+    bool nested; /* the value holds a list or an object */
+} oq_header_member;
+
+/* The next member of a header's outermost object, unparsed; *more false behind the last. */
+oq_status oq_header_next(oq_env *env, const char *path, oq_header_cursor *c, oq_header_member *out,
+                         bool *more);
+
 /* The header's length as the first 8 bytes tell it; the mapping holds that many. */
 uint64_t oq_safetensors_header_bytes(const oq_mapping *map);
 /* `path` is for messages. Nothing is read behind the header. On failure `out` is zero. */

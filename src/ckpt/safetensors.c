@@ -3,13 +3,16 @@
 #include "ckpt/reader.h"
 
 #include "base/size.h"
+#include "base/strbuf.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LENGTH_BYTES 8 /* little-endian header length in front of the JSON */
+#define LENGTH_BYTES 8    /* little-endian header length in front of the JSON */
+#define ENTRY_MAX    4096 /* bytes of one tensor's description; real ones have about a hundred */
+#define METADATA_MAX ((size_t)16 << 20) /* bytes of __metadata__; as JSON values it grows twentyfold */
 
 typedef struct span { /* of the data behind the header */
     size_t begin, end;
@@ -159,18 +162,18 @@ static oq_status read_tensor(header *h, const char *name, const oq_json *entry)
     return OQ_OK;
 }
 
-static oq_status check_metadata(const header *h, const oq_json *metadata)
+static oq_status read_metadata(const header *h, const oq_json *value, oq_ckpt_part *out)
 {
     void *at = NULL;
     const char *key;
-    const oq_json *value;
-    if (oq_json_type(metadata) != OQ_JSON_OBJECT)
-        return oq_fail(h->env, OQ_E_FORMAT, "%s: __metadata__ is %s, not an object", h->path,
-                       oq_json_type_name(metadata));
-    while (oq_json_next(metadata, &at, &key, &value))
-        if (!oq_json_string(value))
+    const oq_json *text;
+    if (out->metadata)
+        return oq_fail(h->env, OQ_E_FORMAT, "%s: __metadata__ stands twice in its header", h->path);
+    while (oq_json_next(value, &at, &key, &text))
+        if (!oq_json_string(text))
             return oq_fail(h->env, OQ_E_FORMAT, "%s: __metadata__ key '%s' is %s, not a string", h->path, key,
-                           oq_json_type_name(value));
+                           oq_json_type_name(text));
+    out->metadata = oq_json_ref(value);
     return OQ_OK;
 }
 
@@ -212,31 +215,81 @@ static oq_status check_coverage(header *h)
     return OQ_OK;
 }
 
-static oq_status read_members(header *h, const oq_json *json, oq_ckpt_part *out)
+/* What a member may cost is checked before it becomes JSON values. */
+static oq_status check_member(const header *h, const char *text, const oq_header_member *m)
+{
+    static const char metadata[] = "\"__metadata__\"";
+    const size_t n = m->value_end - m->value, key_n = m->key_end - m->key;
+    const bool is_metadata = key_n == sizeof metadata - 1 && memcmp(text + m->key, metadata, key_n) == 0;
+    if (is_metadata && m->nested)
+        return oq_fail(h->env, OQ_E_FORMAT,
+                       "%s: __metadata__ holds a list or an object, its values must be strings", h->path);
+    if (n <= (is_metadata ? METADATA_MAX : ENTRY_MAX)) return OQ_OK;
+    return oq_fail(h->env, OQ_E_FORMAT, "%s: header entry %.*s has %zu bytes, at most %zu are read", h->path,
+                   key_n < 1000 ? (int)key_n : 1000, text + m->key, n,
+                   is_metadata ? METADATA_MAX : (size_t)ENTRY_MAX);
+}
+
+/* One member as a JSON object of its own, in `scratch`, then as a tensor or as the metadata. */
+static oq_status read_member(header *h, const char *text, const oq_header_member *m, oq_strbuf *scratch,
+                             oq_ckpt_part *out)
 {
     void *at = NULL;
     const char *key;
     const oq_json *value;
-    if (oq_json_type(json) != OQ_JSON_OBJECT)
-        return oq_fail(h->env, OQ_E_FORMAT, "%s: its header is %s, not an object", h->path,
-                       oq_json_type_name(json));
-    const size_t n = oq_json_size(json);
-    OQ_TRY(oq_arena_new(h->arena, n ? n : 1, sizeof *h->tensors, "tensor list", &h->tensors));
-    OQ_TRY(oq_new(h->env, n ? n : 1, sizeof *h->spans, "tensor list", &h->spans));
-    while (oq_json_next(json, &at, &key, &value)) {
-        if (strcmp(key, "__metadata__") != 0) {
-            OQ_TRY(read_tensor(h, key, value));
-            continue;
-        }
-        OQ_TRY(check_metadata(h, value));
-        out->metadata = oq_json_ref(value);
+    oq_json *json = NULL;
+    OQ_TRY(check_member(h, text, m));
+    oq_strbuf_clear(scratch);
+    oq_strbuf_printf(scratch, "%s: header at byte %zu", h->path, m->key);
+    const size_t source_n = scratch->size;
+    oq_strbuf_putc(scratch, '\0');
+    oq_strbuf_putc(scratch, '{');
+    oq_strbuf_add(scratch, text + m->key, m->value_end - m->key);
+    oq_strbuf_putc(scratch, '}');
+    OQ_TRY(oq_strbuf_check(scratch, "header entry"));
+    const char *source = oq_strbuf_text(scratch), *member = source + source_n + 1;
+    OQ_TRY(oq_json_parse(h->env, member, scratch->size - source_n - 1, source, &json));
+    oq_json_next(json, &at, &key, &value);
+    const oq_status st =
+        strcmp(key, "__metadata__") == 0 ? read_metadata(h, value, out) : read_tensor(h, key, value);
+    oq_json_free(json);
+    return st;
+}
+
+static oq_status count_members(const header *h, const char *text, size_t n, size_t *out)
+{
+    oq_header_cursor cursor = {.text = text, .n = n};
+    oq_header_member member;
+    *out = 0;
+    for (bool more = true;; ++*out) {
+        OQ_TRY(oq_header_next(h->env, h->path, &cursor, &member, &more));
+        if (!more) return OQ_OK;
     }
-    OQ_TRY(check_coverage(h));
-    for (size_t i = 0; i < h->n; i++) {
+}
+
+static oq_status read_members(header *h, const char *text, size_t n, oq_ckpt_part *out)
+{
+    oq_header_cursor cursor = {.text = text, .n = n};
+    oq_header_member member;
+    oq_strbuf scratch;
+    size_t n_members = 0;
+    OQ_TRY(count_members(h, text, n, &n_members));
+    OQ_TRY(oq_arena_new(h->arena, n_members + 1, sizeof *h->tensors, "tensor list", &h->tensors));
+    OQ_TRY(oq_new(h->env, n_members + 1, sizeof *h->spans, "tensor list", &h->spans));
+    oq_strbuf_init(&scratch, h->env);
+    oq_status st = OQ_OK;
+    for (size_t i = 0; st == OQ_OK && i < n_members; i++) {
+        bool more = false;
+        st = oq_header_next(h->env, h->path, &cursor, &member, &more);
+        if (st == OQ_OK) st = read_member(h, text, &member, &scratch, out);
+    }
+    oq_strbuf_deinit(&scratch);
+    if (st == OQ_OK) st = check_coverage(h);
+    for (size_t i = 0; st == OQ_OK && i < h->n; i++) {
         const span *s = &h->spans[i];
         if (s->end > s->begin) s->tensor->data = h->data + s->begin;
     }
-    return OQ_OK;
+    return st;
 }
 
 /* FNV-1a of 64 bits: a name for a header, no protection against anyone. */
@@ -281,7 +334,6 @@ oq_status oq_safetensors_parse(oq_env *env, oq_arena *arena, const char *path, c
                                oq_ckpt_part *out)
 {
     size_t n = 0;
-    oq_json *json = NULL;
     *out = (oq_ckpt_part){0};
     OQ_TRY(find_header(env, path, map, &n));
     const uint8_t *text = map->data + LENGTH_BYTES;
@@ -290,10 +342,8 @@ oq_status oq_safetensors_parse(oq_env *env, oq_arena *arena, const char *path, c
                 .path = path,
                 .data = text + n,
                 .data_bytes = map->bytes - LENGTH_BYTES - n};
-    oq_status st = oq_json_parse(env, (const char *)text, n, path, &json);
-    if (st == OQ_OK) st = read_members(&h, json, out);
+    oq_status st = read_members(&h, (const char *)text, n, out);
     oq_free(env, h.spans);
-    oq_json_free(json);
     if (st == OQ_OK && !(out->header_hash = hash_header(arena, text, n)))
         st = oq_fail(env, OQ_E_NOMEM, "%s: no memory for the hash of its header", path);
     out->tensors = h.tensors;

@@ -73,7 +73,7 @@ static void test_hostile_fixtures(void **state)
         {"S03_hlen_100MB_plus", "a header of 100000001 bytes, at most 100000000 are read"},
         {"S04_leading_space", "its header of 56 bytes does not begin with '{'"},
         /* safetensors#401: the key is named */
-        {"S05_dup_key", "duplicate key \"a\" at line 1, column 58"},
+        {"S05_dup_key", "tensor 'a' stands twice in its header"},
         {"S06_hole", "tensor 'b': begins at byte 20 of the data, 4 bytes before it belong to no tensor"},
         /* airllm#137, InvokeAI#7009: what does not fit says so in bytes */
         {"S08_trailing",
@@ -112,7 +112,14 @@ static void test_deep_json(void **state)
     scratch_safetensors(b->dir, "deep.safetensors", text, "", 0);
     free(text);
     refused(b, scratch_path(b->dir, "deep.safetensors"), OQ_E_FORMAT,
-            "JSON nested 100001 deep, at most 64 are read");
+            "malformed header: an object expected at byte 5");
+    char nested[256];
+    snprintf(nested, sizeof nested, "{\"a\":{\"dtype\":%070d%070d}}", 0, 0);
+    memset(strchr(nested, '0'), '[', 70);
+    memset(strchr(nested, '0'), ']', 70);
+    scratch_safetensors(b->dir, "nested.safetensors", nested, "", 0);
+    refused(b, scratch_path(b->dir, "nested.safetensors"), OQ_E_FORMAT,
+            "header at byte 1: JSON nested 72 deep, at most 64 are read");
 }
 
 /* The bytes of a tensor as f32, whatever their alignment. */
@@ -215,7 +222,7 @@ static void test_hostile_headers(void **state)
     static const struct {
         const char *header, *text;
     } rows[] = {
-        {"{\"a\":1}", "tensor 'a': its header entry is a whole number, not an object"},
+        {"{\"a\":1}", "malformed header: an object expected at byte 5"},
         {"{\"a\":{\"shape\":[4],\"data_offsets\":[0,16]}}", "tensor 'a': has no dtype"},
         {"{\"a\":{\"dtype\":7,\"shape\":[4],\"data_offsets\":[0,16]}}",
          "tensor 'a': dtype is a whole number, not a string"},
@@ -248,17 +255,44 @@ static void test_hostile_headers(void **state)
          "tensor 'b': begins at byte 8 of the data, inside tensor 'a' that ends at 16"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[4,16]}}",
          "tensor 'a': begins at byte 4 of the data, 4 bytes before it belong to no tensor"},
-        {"{\"__metadata__\":[]}", "__metadata__ is a list, not an object"},
+        {"{\"__metadata__\":[]}", "malformed header: an object expected at byte 16"},
+        {"{\"__metadata__\":{\"k\":[]}}",
+         "__metadata__ holds a list or an object, its values must be strings"},
+        {"{\"__metadata__\":{},\"__metadata__\":{}}", "__metadata__ stands twice in its header"},
+        {"{\"__met\\u0061data__\":{\"k\":{}}}", "__metadata__ key 'k' is an object, not a string"},
+        {"{\"a\" {}}", "malformed header: ':' expected at byte 5"},
+        {"{\"a\":{}", "malformed header: ',' or '}' expected at byte 7"},
+        {"{\"a\":{},}", "malformed header: a name in quotes expected at byte 8"},
+        {"{\"a\":{\"b", "malformed header: an object that ends expected at byte 5"},
+        {"{\"a", "malformed header: a name that ends expected at byte 1"},
         {"{}", "16 bytes follow the last tensor, its header does not describe them: download it again"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}{",
-         "not valid JSON at line 1, column 56: end of file expected"},
+         "malformed header: nothing more expected at byte 55"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,16]}}",
-         "not valid JSON at line 1, column 49: too big integer"},
+         "header at byte 1: not valid JSON at line 1, column 49: too big integer"},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         scratch_safetensors(b->dir, "bad.safetensors", rows[i].header, data, sizeof data);
         refused(b, scratch_path(b->dir, "bad.safetensors"), OQ_E_FORMAT, rows[i].text);
     }
+}
+
+/* safetensors files of 100 MB that are all header: a member is refused by its size before it becomes values. */
+static void test_costly_members(void **state)
+{
+    bench *b = *state;
+    enum { N = 5000 };
+    char *text = malloc(N + 64);
+    assert_non_null(text);
+    int at = sprintf(text, "{\"a\":{\"shape\":[");
+    while (at < N) at += sprintf(text + at, "[],");
+    sprintf(text + at, "0]}}");
+    scratch_safetensors(b->dir, "costly.safetensors", text, "", 0);
+    char message[128];
+    snprintf(message, sizeof message, "header entry \"a\" has %zu bytes, at most 4096 are read",
+             strlen(text) - 6);
+    refused(b, scratch_path(b->dir, "costly.safetensors"), OQ_E_FORMAT, message);
+    free(text);
 }
 
 /* Types that are listed but never computed with keep their bytes. */
@@ -445,15 +479,15 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hostile_fixtures),   cmocka_unit_test(test_deep_json),
-        cmocka_unit_test(test_metadata_braces),    cmocka_unit_test(test_scalar),
-        cmocka_unit_test(test_empty_tensor),       cmocka_unit_test(test_unaligned),
-        cmocka_unit_test(test_long_name),          cmocka_unit_test(test_metadata_only),
-        cmocka_unit_test(test_five_dims),          cmocka_unit_test(test_hostile_headers),
-        cmocka_unit_test(test_opaque_types),       cmocka_unit_test(test_other_containers),
-        cmocka_unit_test(test_missing_and_folder), cmocka_unit_test(test_every_truncation),
-        cmocka_unit_test(test_many_tensors),       cmocka_unit_test(test_header_hash),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_hostile_fixtures), cmocka_unit_test(test_deep_json),
+        cmocka_unit_test(test_metadata_braces),  cmocka_unit_test(test_scalar),
+        cmocka_unit_test(test_empty_tensor),     cmocka_unit_test(test_unaligned),
+        cmocka_unit_test(test_long_name),        cmocka_unit_test(test_metadata_only),
+        cmocka_unit_test(test_five_dims),        cmocka_unit_test(test_hostile_headers),
+        cmocka_unit_test(test_costly_members),   cmocka_unit_test(test_opaque_types),
+        cmocka_unit_test(test_other_containers), cmocka_unit_test(test_missing_and_folder),
+        cmocka_unit_test(test_every_truncation), cmocka_unit_test(test_many_tensors),
+        cmocka_unit_test(test_header_hash),      cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
