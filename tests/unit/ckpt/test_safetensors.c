@@ -351,6 +351,24 @@ static void test_other_containers(void **state)
     refused(b, DATA "G01_ok.gguf", OQ_E_UNSUPPORTED, "GGUF files are not read by this build yet");
 }
 
+/* Headers whose length begins like another format's first bytes: 640 as a pickle, 35615 as gzip. */
+static void test_lengths_like_magics(void **state)
+{
+    bench *b = *state;
+    static const size_t lengths[] = {640, 896, 1152, 1408, 35615};
+    static char bytes[8 + 35615];
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        const uint64_t n = lengths[i];
+        memset(bytes, ' ', sizeof bytes);
+        for (int k = 0; k < 8; k++) bytes[k] = (char)(n >> 8 * k & 0xff);
+        memcpy(bytes + 8, "{}", 2);
+        scratch_write(b->dir, "model.safetensors", bytes, 8 + n);
+        oq_ckpt *ckpt = opened(b, scratch_path(b->dir, "model.safetensors"));
+        assert_int_equal(ckpt->n_tensors, 0);
+        oq_ckpt_close(ckpt);
+    }
+}
+
 static void test_missing_and_folder(void **state)
 {
     bench *b = *state;
@@ -479,15 +497,16 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hostile_fixtures), cmocka_unit_test(test_deep_json),
-        cmocka_unit_test(test_metadata_braces),  cmocka_unit_test(test_scalar),
-        cmocka_unit_test(test_empty_tensor),     cmocka_unit_test(test_unaligned),
-        cmocka_unit_test(test_long_name),        cmocka_unit_test(test_metadata_only),
-        cmocka_unit_test(test_five_dims),        cmocka_unit_test(test_hostile_headers),
-        cmocka_unit_test(test_costly_members),   cmocka_unit_test(test_opaque_types),
-        cmocka_unit_test(test_other_containers), cmocka_unit_test(test_missing_and_folder),
-        cmocka_unit_test(test_every_truncation), cmocka_unit_test(test_many_tensors),
-        cmocka_unit_test(test_header_hash),      cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_hostile_fixtures),   cmocka_unit_test(test_deep_json),
+        cmocka_unit_test(test_metadata_braces),    cmocka_unit_test(test_scalar),
+        cmocka_unit_test(test_empty_tensor),       cmocka_unit_test(test_unaligned),
+        cmocka_unit_test(test_long_name),          cmocka_unit_test(test_metadata_only),
+        cmocka_unit_test(test_five_dims),          cmocka_unit_test(test_hostile_headers),
+        cmocka_unit_test(test_costly_members),     cmocka_unit_test(test_opaque_types),
+        cmocka_unit_test(test_other_containers),   cmocka_unit_test(test_lengths_like_magics),
+        cmocka_unit_test(test_missing_and_folder), cmocka_unit_test(test_every_truncation),
+        cmocka_unit_test(test_many_tensors),       cmocka_unit_test(test_header_hash),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
