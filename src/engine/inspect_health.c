@@ -112,7 +112,7 @@ static void check_values(oq_inspect *inspect, const oq_inspect_part *part, const
 /* Suffixes of scales, and of the weights that they may belong to. */
 static const char *const scale_suffixes[] = {".weight_scale", ".weight_scale_inv", ".weight_scale_2",
                                              ".scale_weight", ".input_scale",      ".scale_input"};
-static const char *const weight_suffixes[] = {".weight", ".weight_packed", ".qweight"};
+static const char *const weight_suffixes[] = {".weight", ".weight_packed", ".qweight", ".weight._data"};
 
 static oq_status check_orphan(oq_inspect *inspect, const oq_inspect_part *part, const oq_ckpt_tensor *tensor)
 {

@@ -37,14 +37,26 @@ static oq_status resolve_part(oq_inspect *inspect, oq_inspect_part *part)
     return OQ_OK;
 }
 
+/* The layer that a tensor holds the codes of, in the dialect's spelling. */
+static bool layer_of(const oq_dialect *dialect, const oq_ckpt_tensor *t, size_t *name_length, int64_t *n,
+                     int64_t *k)
+{
+    if (dialect->layer_of && dialect->layer_of(t, name_length, n, k)) return true;
+    if (t->n_dims != 2 || !ends_with(t->name, ".weight")) return false;
+    *name_length = strlen(t->name) - strlen(".weight");
+    *n = t->dim[0];
+    *k = t->dim[1];
+    return true;
+}
+
 static oq_status locate_layer(oq_inspect *inspect, oq_inspect_part *part, const oq_ckpt_tensor *weight)
 {
     oq_env *env = inspect->env;
     oq_inspect_layer *layer = &part->layers[part->n_layers];
+    size_t length = 0;
     bool found = false;
-    layer->name = oq_arena_strndup(&inspect->arena, weight->name, strlen(weight->name) - strlen(".weight"));
-    layer->n = weight->dim[0];
-    layer->k = weight->dim[1];
+    if (!layer_of(part->dialect, weight, &length, &layer->n, &layer->k)) return OQ_OK;
+    layer->name = oq_arena_strndup(&inspect->arena, weight->name, length);
     if (!layer->name)
         return oq_fail(env, OQ_E_NOMEM, "%s: no memory for the names of its layers", inspect->path);
     const oq_status st = part->dialect->locate(env, part->declared, part->ckpt, layer->name, layer->n,
@@ -58,10 +70,7 @@ static oq_status locate_layers(oq_inspect *inspect, oq_inspect_part *part)
 {
     const size_t n = part->ckpt->n_tensors;
     OQ_TRY(oq_arena_new(&inspect->arena, n + 1, sizeof *part->layers, "layers", &part->layers));
-    for (size_t i = 0; i < n; i++) {
-        const oq_ckpt_tensor *t = &part->ckpt->tensors[i];
-        if (t->n_dims == 2 && ends_with(t->name, ".weight")) OQ_TRY(locate_layer(inspect, part, t));
-    }
+    for (size_t i = 0; i < n; i++) OQ_TRY(locate_layer(inspect, part, &part->ckpt->tensors[i]));
     return OQ_OK;
 }
 

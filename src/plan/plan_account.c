@@ -61,7 +61,8 @@ static oq_status need(account *a, const char *name, const char *suffix, const in
         return oq_fail(a->env, OQ_E_MISMATCH,
                        "%s: tensor '%s' holds %s, the network needs floating point numbers", a->c->name,
                        t->name, t->type_name);
-    if (t->dtype->bytes == 1)
+    const oq_dialect *dialect = a->c->resolved->dialect;
+    if (t->dtype->bytes == 1 && !(dialect && dialect->values_in_codes))
         return oq_fail(
             a->env, OQ_E_MISMATCH,
             "%s: tensor '%s' holds %s without a scale and is not a quantized layer; nothing says what its "
@@ -79,7 +80,7 @@ static oq_status account_linear(account *a, const oq_plan_layer *layer)
         if (layer->choice.serialized) {
             for (int p = 0; p < OQ_N_PLANES; p++) {
                 const oq_ckpt_tensor *t = layer->choice.part[i].plane[p].tensor;
-                if (!t) continue;
+                if (!t || a->claimed[t - a->c->ckpt->tensors]) continue;
                 claim(a, t);
                 a->c->file_bytes += t->bytes;
                 a->c->n_tensors++;

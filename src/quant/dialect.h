@@ -24,6 +24,7 @@ typedef struct oq_declared { /* what a checkpoint says about its quantization as
     const oq_json *options;     /* with canonical keys, as far as given: no defaults */
     const char *const *ignored; /* patterns of layers that stay plain */
     size_t n_ignored;
+    const oq_json *layers; /* what the dialect's `read` keeps per layer for its `locate`; NULL: nothing */
 } oq_declared;
 
 typedef struct oq_declare_input {
@@ -53,6 +54,10 @@ typedef struct oq_dialect {
                         int64_t n, int64_t k, oq_part_source *out, bool *found);
     /* Tensors that no layer needs and that are harmless ("scaled_fp8" marker); NULL: none. */
     bool (*harmless)(const oq_ckpt_tensor *tensor);
+    /* The layer whose codes this tensor is, for reports that have no network to ask: the length of its name within the
+     * tensor's, and its shape. NULL: every matrix "X.weight" may be layer X. */
+    bool (*layer_of)(const oq_ckpt_tensor *tensor, size_t *name_length, int64_t *n, int64_t *k);
+    bool values_in_codes; /* 8-bit floats outside of layers (norms, biases) are values as they stand */
 } oq_dialect;
 
 extern const oq_dialect *const oq_dialect_list[]; /* NULL-terminated, in detection order; dialect_list.c */

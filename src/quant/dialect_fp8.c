@@ -1,6 +1,7 @@
 /* dialect_fp8.c -- serialized FP8 as transformers, vLLM and diffusers' tools write it: `weight` e4m3 with
  * `weight_scale` (one, or one per output row) or `weight_scale_inv` (128x128 blocks; a multiplier despite its
  * name), and `input_scale` where activations are static. */
+#include "quant/dialect_comfy.h"
 #include "quant/scaled_planes.h"
 
 extern const oq_method oq_method_fp8;
@@ -15,13 +16,15 @@ static const oq_scaled_spelling spelling = {
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
-    return named ? named == &oq_method_fp8 : oq_scaled_detect(&spelling, ckpt);
+    return (named ? named == &oq_method_fp8 : oq_scaled_detect(&spelling, ckpt)) && !oq_comfy_marked(ckpt);
 }
 
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
                         int64_t n, int64_t k, oq_part_source *out, bool *found)
 {
-    return oq_scaled_locate(env, &spelling, declared, ckpt, name, n, k, out, found);
+    oq_scaled_rules rules;
+    OQ_TRY(oq_scaled_declared_rules(env, &spelling, declared, name, &rules));
+    return oq_scaled_locate(env, &spelling, &rules, declared, ckpt, name, n, k, out, found);
 }
 
 const oq_dialect oq_dialect_fp8 = {

@@ -2,10 +2,17 @@
  * dialect_<name>.c. */
 #include "quant/dialect.h"
 
-extern const oq_dialect oq_dialect_fp8, oq_dialect_int8;
+extern const oq_dialect oq_dialect_modelopt, oq_dialect_compressed_tensors, oq_dialect_autoround,
+    oq_dialect_quanto, oq_dialect_comfy, oq_dialect_fp8, oq_dialect_int8, oq_dialect_fp8_plain;
 
 const oq_dialect *const oq_dialect_list[] = {
+    &oq_dialect_modelopt,
+    &oq_dialect_compressed_tensors,
+    &oq_dialect_autoround,
+    &oq_dialect_quanto,
+    &oq_dialect_comfy,
     &oq_dialect_fp8,
     &oq_dialect_int8,
+    &oq_dialect_fp8_plain,
     NULL,
 };

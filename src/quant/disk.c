@@ -73,11 +73,22 @@ static int serialized_flag(const oq_json *options)
     return flag;
 }
 
-static const oq_dialect *find_dialect(const oq_method *named, const oq_ckpt *ckpt)
+/* The one dialect that the evidence fits; NULL in *out: none. Files that fit two are not guessed at. */
+static oq_status find_dialect(oq_env *env, const oq_resolve_input *in, const oq_method *named,
+                              const oq_dialect **out)
 {
-    for (const oq_dialect *const *d = oq_dialect_list; *d; d++)
-        if ((*d)->detect && (*d)->detect(named, ckpt)) return *d;
-    return NULL;
+    *out = NULL;
+    for (const oq_dialect *const *d = oq_dialect_list; *d; d++) {
+        if (!(*d)->detect || !(*d)->detect(named, in->ckpt)) continue;
+        if (*out)
+            return oq_fail(
+                env, OQ_E_FORMAT,
+                "component '%s': its tensors fit the spellings '%s' and '%s'; a quantization_config in "
+                "its config.json must say which it is",
+                in->name, (*out)->name, (*d)->name);
+        *out = *d;
+    }
+    return OQ_OK;
 }
 
 static oq_status declare(oq_env *env, oq_resolved *resolved, const oq_resolve_input *in, oq_disk *disk)
@@ -105,7 +116,7 @@ static oq_status read_metadata(oq_env *env, oq_resolved *resolved, const oq_reso
                        "this build yet",
                        in->name, disk->source, name);
     disk->declared.method = oq_modelopt_refine(disk->said, in->quant);
-    disk->dialect = find_dialect(disk->declared.method, in->ckpt);
+    OQ_TRY(find_dialect(env, in, disk->declared.method, &disk->dialect));
     OQ_TRY(declare(env, resolved, in, disk));
     disk->present = true;
     disk->serialized = serialized_flag(disk->declared.options) != 0;
@@ -116,7 +127,8 @@ oq_status oq_disk_read(oq_env *env, oq_resolved *resolved, const oq_resolve_inpu
 {
     *out = (oq_disk){0};
     if (oq_json_type(in->quant) != OQ_JSON_NULL) return read_metadata(env, resolved, in, out);
-    const oq_dialect *found = in->ckpt ? find_dialect(NULL, in->ckpt) : NULL;
+    const oq_dialect *found = NULL;
+    if (in->ckpt) OQ_TRY(find_dialect(env, in, NULL, &found));
     if (!found) return OQ_OK;
     out->present = out->serialized = true;
     out->dialect = found;

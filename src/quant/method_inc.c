@@ -31,6 +31,10 @@ static const oq_method_option options[] = {
      .choices = "int,fp,mx_fp,nv_fp",
      .fallback = "\"int\"",
      .help = "kind of code"},
+    {.name = "activation_scheme",
+     .type = OQ_METHOD_CHOICE,
+     .choices = "dynamic,static",
+     .help = "FP8: scales from the activations themselves, or the checkpoint's input_scale"},
     {.name = "backend",
      .type = OQ_METHOD_CHOICE,
      .choices = "auto,gptq,gptq:marlin,awq,awq:marlin,marlin",
@@ -73,10 +77,9 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
 const oq_method oq_method_inc = {
     .name = "inc",
     .aliases = "auto_round,autoround,intel",
-    .help = "checkpoints by Intel AutoRound: weights of 2 to 8 bits, MXFP8, MXFP4, NVFP4, FP8",
+    .help = "checkpoints by Intel AutoRound: FP8; integers, MXFP8, MXFP4 and NVFP4 are refused by name",
     .options = options,
     .serialized = true,
     .tolerated = "*",
-    .missing = OQ_METHOD_MISSING,
     .validate = validate,
 };

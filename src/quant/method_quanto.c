@@ -24,5 +24,4 @@ const oq_method oq_method_quanto = {
     .options = options,
     .serialized = true,
     .tolerated = "*",
-    .missing = OQ_METHOD_MISSING,
 };

@@ -16,6 +16,7 @@ enum { BLOCK = 128 };
 typedef struct part {
     oq_env *env;
     const oq_scaled_spelling *spelling;
+    const oq_scaled_rules *rules;
     const oq_declared *declared;
     const oq_ckpt *ckpt;
     const char *name;
@@ -26,7 +27,17 @@ typedef struct part {
 /* ---- tensors by name
  * -------------------------------------------------------------------------------------------- */
 
-static const oq_ckpt_tensor *find(const oq_ckpt *ckpt, const char *name, const char *suffix)
+static const char *weight_name(const oq_scaled_spelling *spelling)
+{
+    return spelling->weight_name ? spelling->weight_name : "weight";
+}
+
+static const char *input_names(const oq_scaled_spelling *spelling)
+{
+    return spelling->input_names ? spelling->input_names : "input_scale";
+}
+
+const oq_ckpt_tensor *oq_scaled_find(const oq_ckpt *ckpt, const char *name, const char *suffix)
 {
     char key[1024]; /* a longer name is no layer of a network */
     const int n = snprintf(key, sizeof key, "%s.%s", name, suffix);
@@ -52,8 +63,10 @@ static size_t first_below(const oq_ckpt *ckpt, const char *name)
 
 static bool is_known(const part *p, const char *suffix)
 {
-    return strcmp(suffix, "weight") == 0 || strcmp(suffix, "bias") == 0 ||
-           strcmp(suffix, "input_scale") == 0 || oq_csv_has(p->spelling->scale_names, suffix);
+    const oq_scaled_spelling *s = p->spelling;
+    return strcmp(suffix, weight_name(s)) == 0 || strcmp(suffix, "bias") == 0 ||
+           oq_csv_has(input_names(s), suffix) || oq_csv_has(s->scale_names, suffix) ||
+           (s->spare_names && oq_csv_has(s->spare_names, suffix));
 }
 
 /* Tensors directly beside the weight ("name.x", not "name.x.y") that this spelling does not know. */
@@ -66,21 +79,23 @@ static oq_status refuse_unknown(const part *p)
         const char *suffix = name + length + 1;
         if (!strchr(suffix, '.') && !is_known(p, suffix))
             return oq_fail(p->env, OQ_E_UNSUPPORTED,
-                           "tensor '%s' stands beside '%s.weight' and is no part of the %s spelling", name,
-                           p->name, p->spelling->code->label);
+                           "tensor '%s' stands beside '%s' and is no part of the %s spelling", name,
+                           p->weight->name, p->spelling->code->label);
     }
     return OQ_OK;
 }
 
-static oq_status find_scale(part *p)
+/* The one tensor under any of the suffixes; two of them are an error. */
+static oq_status find_one(const part *p, const char *suffixes, const char *what, const oq_ckpt_tensor **out)
 {
     char suffix[64];
-    for (size_t i = 0; oq_csv_word(p->spelling->scale_names, i, suffix, sizeof suffix); i++) {
-        const oq_ckpt_tensor *t = find(p->ckpt, p->name, suffix);
-        if (t && p->scale)
-            return oq_fail(p->env, OQ_E_FORMAT, "tensors '%s' and '%s' are two scales of one weight",
-                           p->scale->name, t->name);
-        if (t) p->scale = t;
+    *out = NULL;
+    for (size_t i = 0; oq_csv_word(suffixes, i, suffix, sizeof suffix); i++) {
+        const oq_ckpt_tensor *t = oq_scaled_find(p->ckpt, p->name, suffix);
+        if (t && *out)
+            return oq_fail(p->env, OQ_E_FORMAT, "tensors '%s' and '%s' are two scales of one %s",
+                           (*out)->name, t->name, what);
+        if (t) *out = t;
     }
     return OQ_OK;
 }
@@ -110,38 +125,53 @@ static oq_status check_weight(const part *p)
                    shape, (long long)p->n, (long long)p->k);
 }
 
-/* The format that the scale's shape says; a declared block size must agree with it. */
-static oq_status format_of_scale(const part *p, const oq_format **out)
+/* A grid of blocks, also with the axes of length 1 that a reshape leaves behind: [rows, 1, cols, 1]. */
+static bool is_grid(const oq_ckpt_tensor *t, int64_t rows, int64_t cols)
+{
+    return is_matrix(t, rows, cols) ||
+           (t->n_dims == 4 && t->dim[0] == rows && t->dim[1] == 1 && t->dim[2] == cols && t->dim[3] == 1);
+}
+
+static bool fits_format(const part *p, const oq_format *f)
 {
     const oq_ckpt_tensor *t = p->scale;
-    const oq_json *declared = oq_json_get(p->declared->options, "weight_block_size");
-    const int64_t rows = oq_ceil_div(p->n, BLOCK), cols = oq_ceil_div(p->k, BLOCK);
-    const bool block = p->spelling->block && is_matrix(t, rows, cols);
-    *out = NULL;
-    if (declared) {
-        const long long r = oq_json_int(oq_json_at(declared, 0), 0),
-                        c = oq_json_int(oq_json_at(declared, 1), 0);
-        if (r != BLOCK || c != BLOCK)
-            return oq_fail(p->env, OQ_E_UNSUPPORTED,
-                           "weight_block_size [%lld, %lld] of '%s' is not in this build yet; "
-                           "[%d, %d] is",
-                           r, c, p->weight->name, BLOCK, BLOCK);
-        if (block) *out = p->spelling->block;
-    } else if (t->elems == 1) {
-        *out = p->spelling->tensor;
-    } else if ((t->n_dims == 1 && t->dim[0] == p->n) || is_matrix(t, p->n, 1)) {
-        *out = p->spelling->channel;
-    } else if (block) {
-        *out = p->spelling->block;
-    }
-    if (*out) return OQ_OK;
+    if (f == p->spelling->tensor) return t->elems == 1;
+    if (f == p->spelling->block) return f && is_grid(t, oq_ceil_div(p->n, BLOCK), oq_ceil_div(p->k, BLOCK));
+    return (t->n_dims == 1 && t->dim[0] == p->n) || is_matrix(t, p->n, 1);
+}
+
+static oq_status fail_scale_shape(const part *p)
+{
+    const oq_scaled_spelling *s = p->spelling;
+    const oq_format *wanted = p->rules->format;
     char shape[160];
-    print_shape(t, shape, sizeof shape);
-    return oq_fail(p->env, OQ_E_FORMAT,
-                   "scale '%s' is %s; for a weight of [%lld, %lld] it must %s[%lld] or [%lld, 1]%s", t->name,
-                   shape, (long long)p->n, (long long)p->k,
-                   declared ? "be a grid of 128 x 128 blocks, not " : "have one element, ", (long long)p->n,
-                   (long long)p->n, declared || !p->spelling->block ? "" : " or a grid of 128 x 128 blocks");
+    print_shape(p->scale, shape, sizeof shape);
+    if (wanted && wanted == s->tensor)
+        return oq_fail(p->env, OQ_E_FORMAT,
+                       "scale '%s' is %s; the metadata says one scale for the whole weight", p->scale->name,
+                       shape);
+    return oq_fail(
+        p->env, OQ_E_FORMAT, "scale '%s' is %s; for a weight of [%lld, %lld] it must %s[%lld] or [%lld, 1]%s",
+        p->scale->name, shape, (long long)p->n, (long long)p->k,
+        wanted && wanted == s->block ? "be a grid of 128 x 128 blocks, not "
+        : wanted                     ? "be "
+                                     : "have one element, ",
+        (long long)p->n, (long long)p->n, wanted || !s->block ? "" : " or a grid of 128 x 128 blocks");
+}
+
+/* The format that the metadata says, else the one that the scale's shape says. */
+static oq_status format_of_scale(const part *p, const oq_format **out)
+{
+    const oq_scaled_spelling *s = p->spelling;
+    const oq_format *const by_shape[] = {s->tensor, s->channel, s->block};
+    *out = NULL;
+    if (p->rules->format) {
+        if (fits_format(p, p->rules->format)) *out = p->rules->format;
+    } else {
+        for (size_t i = 0; i < OQ_COUNT(by_shape) && !*out; i++)
+            if (by_shape[i] && fits_format(p, by_shape[i])) *out = by_shape[i];
+    }
+    return *out ? OQ_OK : fail_scale_shape(p);
 }
 
 /* ---- values
@@ -195,17 +225,17 @@ static oq_status check_scale_values(const part *p, const oq_format *f)
 static oq_status check_input(const part *p, const oq_format *f)
 {
     const oq_ckpt_tensor *t = p->input;
-    const char *scheme = oq_json_string(oq_json_get(p->declared->options, "activation_scheme"));
-    if (!t && scheme && strcmp(scheme, "static") == 0)
+    char wanted[64] = "";
+    oq_csv_word(input_names(p->spelling), 0, wanted, sizeof wanted);
+    if (!t && p->rules->act == OQ_SCALED_ACT_STATIC)
         return oq_fail(p->env, OQ_E_FORMAT,
-                       "tensor '%s.input_scale' is missing: the checkpoint declares static activations",
-                       p->name);
+                       "tensor '%s.%s' is missing: the checkpoint declares static activations", p->name,
+                       wanted);
     if (!t) return OQ_OK;
-    if (scheme && strcmp(scheme, "static") != 0)
+    if (p->rules->act == OQ_SCALED_ACT_DYNAMIC)
         return oq_fail(p->env, OQ_E_FORMAT,
-                       "tensor '%s' is there although the checkpoint declares %s activations", t->name,
-                       scheme);
-    if (f == p->spelling->block)
+                       "tensor '%s' is there although the checkpoint declares dynamic activations", t->name);
+    if (f == p->spelling->block && p->rules->act != OQ_SCALED_ACT_NONE)
         return oq_fail(p->env, OQ_E_FORMAT, "tensor '%s' does not go with the block scales of '%s'", t->name,
                        p->scale->name);
     if (t->elems != 1 || !is_scale_type(t->dtype))
@@ -227,17 +257,26 @@ static void fix_scale(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k
     src->dtype->to_f32(dst, src->data, (size_t)src->elems);
 }
 
+static oq_plane_source as_f32(const oq_ckpt_tensor *t)
+{
+    return (oq_plane_source){t, t->dtype == &oq_dtype_f32 ? NULL : fix_scale};
+}
+
+/* A static scale that goes unused is still claimed by its plane. */
 static void fill(const part *p, const oq_format *f, oq_part_source *out)
 {
-    *out = (oq_part_source){.format = f, .act = p->spelling->code, .act_scale = OQ_ACT_DYNAMIC_TOKEN};
-    if (f == p->spelling->block) out->act_scale = OQ_ACT_DYNAMIC_GROUP;
+    const bool quantized = p->rules->act != OQ_SCALED_ACT_NONE;
+    const bool unmeasured = p->spelling->unit_input_means_none && p->input && p->input->data &&
+                            memcmp(&(float){value_at(p->input, 0)}, &(float){1.0f}, sizeof(float)) == 0;
+    *out = (oq_part_source){.format = f,
+                            .act = quantized ? p->spelling->code : NULL,
+                            .act_scale = !quantized                ? OQ_ACT_NONE
+                                         : p->input && !unmeasured ? OQ_ACT_STATIC_TENSOR
+                                         : f == p->spelling->block ? OQ_ACT_DYNAMIC_GROUP
+                                                                   : OQ_ACT_DYNAMIC_TOKEN};
     out->plane[OQ_PLANE_DATA].tensor = p->weight;
-    out->plane[OQ_PLANE_SCALE] =
-        (oq_plane_source){p->scale, p->scale->dtype == &oq_dtype_f32 ? NULL : fix_scale};
-    if (!p->input) return;
-    out->act_scale = OQ_ACT_STATIC_TENSOR;
-    out->plane[OQ_PLANE_INPUT_SCALE] =
-        (oq_plane_source){p->input, p->input->dtype == &oq_dtype_f32 ? NULL : fix_scale};
+    out->plane[OQ_PLANE_SCALE] = as_f32(p->scale);
+    if (p->input) out->plane[OQ_PLANE_INPUT_SCALE] = as_f32(p->input);
 }
 
 /* A part whose weight is no code: plain, unless something beside it says otherwise. */
@@ -246,8 +285,8 @@ static oq_status check_plain(const part *p)
     const oq_ckpt_tensor *orphan = p->scale ? p->scale : p->input;
     if (!orphan) return OQ_OK;
     if (!p->weight)
-        return oq_fail(p->env, OQ_E_FORMAT, "tensor '%s' is there, '%s.weight' is missing", orphan->name,
-                       p->name);
+        return oq_fail(p->env, OQ_E_FORMAT, "tensor '%s' is there, '%s.%s' is missing", orphan->name, p->name,
+                       weight_name(p->spelling));
     return oq_fail(p->env, OQ_E_FORMAT, "tensor '%s' is there, but '%s' is %s, not %s", orphan->name,
                    p->weight->name, p->weight->type_name, p->spelling->code->name);
 }
@@ -261,16 +300,16 @@ static oq_status refuse_other_codes(const part *p)
                    p->weight->name, p->weight->type_name, p->declared->method->name, p->spelling->code->name);
 }
 
-oq_status oq_scaled_locate(oq_env *env, const oq_scaled_spelling *spelling, const oq_declared *declared,
-                           const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k, oq_part_source *out,
-                           bool *found)
+oq_status oq_scaled_locate(oq_env *env, const oq_scaled_spelling *spelling, const oq_scaled_rules *rules,
+                           const oq_declared *declared, const oq_ckpt *ckpt, const char *name, int64_t n,
+                           int64_t k, oq_part_source *out, bool *found)
 {
-    part p = {env, spelling, declared, ckpt, name, n, k, NULL, NULL, NULL};
+    part p = {env, spelling, rules, declared, ckpt, name, n, k, NULL, NULL, NULL};
     const oq_format *format = NULL;
     *found = false;
-    p.weight = find(ckpt, name, "weight");
-    p.input = find(ckpt, name, "input_scale");
-    OQ_TRY(find_scale(&p));
+    p.weight = oq_scaled_find(ckpt, name, weight_name(spelling));
+    OQ_TRY(find_one(&p, input_names(spelling), "layer's activations", &p.input));
+    OQ_TRY(find_one(&p, spelling->scale_names, "weight", &p.scale));
     if (!p.weight || p.weight->dtype != spelling->code) {
         OQ_TRY(refuse_other_codes(&p));
         return check_plain(&p);
@@ -292,16 +331,35 @@ oq_status oq_scaled_locate(oq_env *env, const oq_scaled_spelling *spelling, cons
 
 bool oq_scaled_detect(const oq_scaled_spelling *spelling, const oq_ckpt *ckpt)
 {
-    static const char ending[] = ".weight";
-    char suffix[64], name[1024];
+    char suffix[64], name[1024], ending[64];
+    snprintf(ending, sizeof ending, ".%s", weight_name(spelling));
+    const size_t n = strlen(ending);
     for (size_t i = 0; ckpt && i < ckpt->n_tensors; i++) {
         const oq_ckpt_tensor *t = &ckpt->tensors[i];
         const size_t length = strlen(t->name);
-        if (t->dtype != spelling->code || length < sizeof ending || length >= sizeof name) continue;
-        if (strcmp(t->name + length - (sizeof ending - 1), ending) != 0) continue;
-        snprintf(name, sizeof name, "%.*s", (int)(length - (sizeof ending - 1)), t->name);
+        if (t->dtype != spelling->code || length <= n || length >= sizeof name) continue;
+        if (strcmp(t->name + length - n, ending) != 0) continue;
+        snprintf(name, sizeof name, "%.*s", (int)(length - n), t->name);
         for (size_t j = 0; oq_csv_word(spelling->scale_names, j, suffix, sizeof suffix); j++)
-            if (find(ckpt, name, suffix)) return true;
+            if (oq_scaled_find(ckpt, name, suffix)) return true;
     }
     return false;
+}
+
+oq_status oq_scaled_declared_rules(oq_env *env, const oq_scaled_spelling *spelling,
+                                   const oq_declared *declared, const char *name, oq_scaled_rules *out)
+{
+    const oq_json *block = oq_json_get(declared->options, "weight_block_size");
+    const char *scheme = oq_json_string(oq_json_get(declared->options, "activation_scheme"));
+    *out = (oq_scaled_rules){.act = !scheme                         ? OQ_SCALED_ACT_FILE
+                                    : strcmp(scheme, "static") == 0 ? OQ_SCALED_ACT_STATIC
+                                                                    : OQ_SCALED_ACT_DYNAMIC};
+    if (!block) return OQ_OK;
+    const long long r = oq_json_int(oq_json_at(block, 0), 0), c = oq_json_int(oq_json_at(block, 1), 0);
+    if (r != BLOCK || c != BLOCK)
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "weight_block_size [%lld, %lld] of '%s.weight' is not in this build yet; [%d, %d] is",
+                       r, c, name, BLOCK, BLOCK);
+    out->format = spelling->block;
+    return OQ_OK;
 }

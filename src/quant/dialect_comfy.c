@@ -1,0 +1,192 @@
+/* dialect_comfy.c -- 8-bit weights as ComfyUI writes them. Older files carry an empty tensor `scaled_fp8` and spell
+ * `scale_weight`, `scale_input`; newer ones say each layer's format in a tensor `comfy_quant` of JSON text, or for
+ * all layers in the header's `_quantization_metadata`, and spell `weight_scale`, `input_scale`. */
+#include "quant/dialect_comfy.h"
+#include "quant/scaled_planes.h"
+
+#include "base/names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define METADATA "_quantization_metadata"
+
+extern const oq_method oq_method_fp8;
+
+static const oq_scaled_spelling fp8 = {
+    .code = &oq_dtype_f8_e4m3,
+    .tensor = &oq_format_fp8_e4m3_tensor,
+    .channel = &oq_format_fp8_e4m3_channel,
+    .scale_names = "weight_scale,scale_weight",
+    .input_names = "input_scale,scale_input",
+    .spare_names = "comfy_quant",
+    .unit_input_means_none = true,
+};
+
+/* ---- evidence
+ * ----------------------------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *ending)
+{
+    const size_t n = strlen(text), m = strlen(ending);
+    return n >= m && strcmp(text + n - m, ending) == 0;
+}
+
+/* Its type tells the codes' (F32 means e4m3), two elements ask for products in full precision. */
+static bool is_marker(const oq_ckpt_tensor *t)
+{
+    return strcmp(t->name, "scaled_fp8") == 0 || ends_with(t->name, ".scaled_fp8");
+}
+
+static bool is_mark(const oq_ckpt_tensor *t)
+{
+    return is_marker(t) || ends_with(t->name, ".comfy_quant") || ends_with(t->name, ".scale_weight");
+}
+
+bool oq_comfy_marked(const oq_ckpt *ckpt)
+{
+    if (!ckpt) return false;
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (is_mark(&ckpt->tensors[i])) return true;
+    return oq_ckpt_metadata(ckpt, METADATA) != NULL;
+}
+
+static bool detect(const oq_method *named, const oq_ckpt *ckpt)
+{
+    return (!named || named == &oq_method_fp8) && oq_comfy_marked(ckpt);
+}
+
+static bool harmless(const oq_ckpt_tensor *t)
+{
+    return is_marker(t) || ends_with(t->name, ".comfy_quant");
+}
+
+/* ---- what the file says per layer
+ * --------------------------------------------------------------------------------- */
+
+static bool has_weight(const oq_ckpt *ckpt, const char *layer)
+{
+    return oq_scaled_find(ckpt, layer, "weight") != NULL;
+}
+
+/* One layer's word, told by `from`: it must mean a layer of this file, and agree with what was said before. */
+static oq_status put_layer(oq_env *env, const oq_ckpt *ckpt, const char *from, const char *layer,
+                           const oq_json *word, oq_json *layers)
+{
+    const oq_json *before = oq_json_get(layers, layer);
+    if (oq_json_type(word) != OQ_JSON_OBJECT || !oq_json_string(oq_json_get(word, "format")))
+        return oq_fail(env, OQ_E_FORMAT, "%s says nothing about the format of layer '%s'", from, layer);
+    if (!has_weight(ckpt, layer))
+        return oq_fail(env, OQ_E_FORMAT, "%s describes layer '%s', but '%s.weight' is missing", from, layer,
+                       layer);
+    if (before && !oq_json_equal(before, word))
+        return oq_fail(env, OQ_E_FORMAT, "%s contradicts the header's " METADATA " about layer '%s'", from,
+                       layer);
+    if (before || oq_json_set(layers, layer, oq_json_copy(word))) return OQ_OK;
+    return oq_fail(env, OQ_E_NOMEM, "no memory for " METADATA);
+}
+
+static oq_status read_header(oq_env *env, const oq_ckpt *ckpt, oq_json *layers)
+{
+    const oq_json *value = oq_ckpt_metadata(ckpt, METADATA);
+    const char *text = oq_json_string(value);
+    oq_json *json = NULL;
+    void *at = NULL;
+    const char *layer = NULL;
+    const oq_json *word = NULL;
+    if (!value) return OQ_OK;
+    if (!text) return oq_fail(env, OQ_E_FORMAT, METADATA " must be text, not %s", oq_json_type_name(value));
+    OQ_TRY(oq_json_parse(env, text, strlen(text), METADATA, &json));
+    const oq_json *all = oq_json_get(json, "layers");
+    oq_status st = OQ_OK;
+    if (oq_json_type(all) != OQ_JSON_OBJECT)
+        st = oq_fail(env, OQ_E_FORMAT, METADATA " has no mapping 'layers'");
+    while (st == OQ_OK && oq_json_next(all, &at, &layer, &word))
+        st = put_layer(env, ckpt, METADATA, layer, word, layers);
+    oq_json_free(json);
+    return st;
+}
+
+static oq_status read_tensor(oq_env *env, const oq_ckpt *ckpt, const oq_ckpt_tensor *t, oq_json *layers)
+{
+    char layer[1024], from[1100];
+    oq_json *word = NULL;
+    const size_t n = strlen(t->name) - strlen(".comfy_quant");
+    if (t->dtype != &oq_dtype_u8 || !t->data || n >= sizeof layer)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' must hold JSON text as U8, not %s", t->name,
+                       t->type_name);
+    snprintf(layer, sizeof layer, "%.*s", (int)n, t->name);
+    snprintf(from, sizeof from, "tensor '%.1024s'", t->name);
+    OQ_TRY(oq_json_parse(env, (const char *)t->data, t->bytes, t->name, &word));
+    const oq_status st = put_layer(env, ckpt, from, layer, word, layers);
+    oq_json_free(word);
+    return st;
+}
+
+static oq_status read_layers(oq_env *env, const oq_declare_input *in, oq_declared *out)
+{
+    oq_json *layers = oq_json_new_object();
+    if (!oq_json_append(in->held, layers)) return oq_fail(env, OQ_E_NOMEM, "no memory for " METADATA);
+    OQ_TRY(oq_declared_read(env, in, out));
+    if (!in->ckpt) return OQ_OK;
+    OQ_TRY(read_header(env, in->ckpt, layers));
+    for (size_t i = 0; i < in->ckpt->n_tensors; i++)
+        if (ends_with(in->ckpt->tensors[i].name, ".comfy_quant"))
+            OQ_TRY(read_tensor(env, in->ckpt, &in->ckpt->tensors[i], layers));
+    out->layers = layers;
+    return OQ_OK;
+}
+
+/* ---- one layer
+ * ---------------------------------------------------------------------------------------------------- */
+
+/* An option of a layer, which may also stand under `params`. */
+static bool flag(const oq_json *word, const char *key)
+{
+    return oq_json_bool(oq_json_get(word, key), false) ||
+           oq_json_bool(oq_json_get(oq_json_get(word, "params"), key), false);
+}
+
+static bool file_is_full_precision(const oq_ckpt *ckpt)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (is_marker(&ckpt->tensors[i])) return ckpt->tensors[i].elems == 2;
+    return false;
+}
+
+static oq_status check_format(oq_env *env, const oq_ckpt *ckpt, const oq_json *word, const char *name)
+{
+    const char *format = oq_json_string(oq_json_get(word, "format"));
+    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
+    if (strcmp(format, "float8_e4m3fn") != 0)
+        return oq_fail(
+            env, OQ_E_UNSUPPORTED,
+            "layer '%s' is in ComfyUI's format '%s', which is not in this build yet; 'float8_e4m3fn' is",
+            name, format);
+    if (t && t->dtype == fp8.code) return OQ_OK;
+    return oq_fail(env, OQ_E_FORMAT,
+                   "layer '%s' is said to be in ComfyUI's format '%s', but '%s.weight' is %s", name, format,
+                   name, t ? t->type_name : "missing");
+}
+
+static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
+                        int64_t n, int64_t k, oq_part_source *out, bool *found)
+{
+    const oq_json *word = oq_json_get(declared->layers, name);
+    oq_scaled_rules rules = {.act = OQ_SCALED_ACT_FILE};
+    *found = false;
+    if (word) OQ_TRY(check_format(env, ckpt, word, name));
+    if (flag(word, "full_precision_matrix_mult") || file_is_full_precision(ckpt))
+        rules.act = OQ_SCALED_ACT_NONE;
+    return oq_scaled_locate(env, &fp8, &rules, declared, ckpt, name, n, k, out, found);
+}
+
+const oq_dialect oq_dialect_comfy = {
+    .name = "comfy",
+    .help = "ComfyUI's FP8: scaled_fp8 with scale_weight, or comfy_quant and _quantization_metadata",
+    .method = &oq_method_fp8,
+    .detect = detect,
+    .read = read_layers,
+    .locate = locate,
+    .harmless = harmless,
+};

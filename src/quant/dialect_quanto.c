@@ -1,0 +1,71 @@
+/* dialect_quanto.c -- optimum-quanto: `weight._data` (int8 or e4m3) with `weight._scale` per row; `input_scale` and
+ * `output_scale` are 1 where activations are not quantized. */
+#include "quant/scaled_planes.h"
+
+#include <string.h>
+
+extern const oq_method oq_method_quanto;
+
+#define QUANTO(dtype, format)                                                                                \
+    {                                                                                                        \
+        .code = &dtype, .tensor = &format##_tensor, .channel = &format##_channel,                            \
+        .weight_name = "weight._data", .scale_names = "weight._scale", .spare_names = "output_scale"         \
+    }
+
+static const oq_scaled_spelling spellings[] = {QUANTO(oq_dtype_i8, oq_format_int8),
+                                               QUANTO(oq_dtype_f8_e4m3, oq_format_fp8_e4m3)};
+
+static bool detect(const oq_method *named, const oq_ckpt *ckpt)
+{
+    if (named) return named == &oq_method_quanto;
+    return oq_scaled_detect(&spellings[0], ckpt) || oq_scaled_detect(&spellings[1], ckpt);
+}
+
+static oq_status check_activations(oq_env *env, const oq_declared *declared)
+{
+    const char *acts = oq_json_string(oq_json_get(declared->options, "activations_dtype"));
+    if (!acts || strcmp(acts, "none") == 0) return OQ_OK;
+    return oq_fail(env, OQ_E_UNSUPPORTED,
+                   "method 'quanto': activations_dtype '%s' is not in this build yet; plain activations are",
+                   acts);
+}
+
+static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
+                        int64_t n, int64_t k, oq_part_source *out, bool *found)
+{
+    static const oq_scaled_rules rules = {.act = OQ_SCALED_ACT_NONE};
+    const oq_ckpt_tensor *codes = oq_scaled_find(ckpt, name, "weight._data");
+    *found = false;
+    if (!codes && oq_scaled_find(ckpt, name, "weight")) return OQ_OK; /* a layer that was left out */
+    OQ_TRY(check_activations(env, declared));
+    const bool is_float = codes && codes->dtype == &oq_dtype_f8_e4m3;
+    return oq_scaled_locate(env, &spellings[is_float], &rules, declared, ckpt, name, n, k, out, found);
+}
+
+static bool layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k)
+{
+    static const char ending[] = ".weight._data";
+    const size_t length = strlen(t->name), m = sizeof ending - 1;
+    if (t->n_dims != 2 || length <= m || strcmp(t->name + length - m, ending) != 0) return false;
+    *name_length = length - m;
+    *n = t->dim[0];
+    *k = t->dim[1];
+    return true;
+}
+
+static bool harmless(const oq_ckpt_tensor *t)
+{
+    const size_t n = strlen(t->name), m = strlen(".output_scale");
+    return n > m && strcmp(t->name + n - m, ".output_scale") == 0;
+}
+
+const oq_dialect oq_dialect_quanto = {
+    .name = "quanto",
+    .help = "optimum-quanto's weight._data (int8 or e4m3) with weight._scale",
+    .method = &oq_method_quanto,
+    .detect = detect,
+    .read = oq_declared_read,
+    .locate = locate,
+    .harmless = harmless,
+    .layer_of = layer_of,
+};
