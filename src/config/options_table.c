@@ -19,7 +19,7 @@ static const oq_option_info rows[] = {
      "model of the reference run"},
     {"candidate-model", NULL, OQ_OPTION_STRING, 0, 0, NULL, "--model", "compare", "model", "DIR",
      "model of the candidate run"},
-    {"variant", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, RUNS ",bench", "model", "NAME",
+    {"variant", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, RUNS ",bench,inspect", "model", "NAME",
      "weights of this variant: NAME 'fp16' reads model.fp16.safetensors"},
     {"load-format", NULL, OQ_OPTION_CHOICE, 0, 0, "default,dummy", "default", MAKES ",bench", "model", "WORD",
      "'dummy' needs only the config files and makes each weight from its name"},

@@ -24,7 +24,8 @@ static oq_status command_inspect(oq_env *env, oq_options *options, oq_report **o
                        n);
     if (oq_options_given(options, "tensor") && oq_options_given(options, "layer"))
         return oq_fail(env, OQ_E_ARG, "--tensor and --layer exclude each other");
-    oq_status st = oq_inspect_open(env, oq_options_argument(options, 0), &inspect);
+    oq_status st = oq_inspect_open(env, oq_options_argument(options, 0),
+                                   oq_options_text(options, "variant", NULL), &inspect);
     if (st == OQ_OK) st = run(&inspect, options, out);
     oq_inspect_deinit(&inspect);
     return st;

@@ -28,6 +28,7 @@ typedef struct oq_inspect {
     oq_env *env;
     oq_arena arena;
     const char *path;
+    const char *variant;       /* of the weights in folders; NULL: the plain ones */
     const char *format;        /* "safetensors", "folder", "model" */
     oq_folder *folder;         /* whole models */
     oq_folder_component alone; /* a component folder, or the folder of a single file */
@@ -37,7 +38,8 @@ typedef struct oq_inspect {
 } oq_inspect;
 
 /* ---- inspect_open.c: a path to parts ---- */
-oq_status oq_inspect_open(oq_env *env, const char *path, oq_inspect *out); /* deinit in any case */
+/* `variant` may be NULL. Deinit in any case. */
+oq_status oq_inspect_open(oq_env *env, const char *path, const char *variant, oq_inspect *out);
 void oq_inspect_deinit(oq_inspect *inspect);
 /* One line of "problems"; `tensor` may be NULL. */
 void oq_inspect_problem(oq_inspect *inspect, const oq_inspect_part *part, const char *severity,

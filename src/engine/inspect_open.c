@@ -71,7 +71,7 @@ static oq_status open_component_folder(oq_inspect *inspect)
 {
     inspect->format = "folder";
     OQ_TRY(new_parts(inspect, 1));
-    OQ_TRY(oq_ckpt_open_folder(inspect->env, inspect->path, NULL, &inspect->parts[0].ckpt));
+    OQ_TRY(oq_ckpt_open_folder(inspect->env, inspect->path, inspect->variant, &inspect->parts[0].ckpt));
     return describe_alone(inspect, inspect->path);
 }
 
@@ -101,15 +101,15 @@ static oq_status open_model(oq_inspect *inspect)
         if (!oq_file_is_dir(c->path))
             oq_inspect_problem(inspect, part, "error", NULL, "%s: there is no such folder", c->path);
         else if (has_file(env, c->path, "config.json"))
-            OQ_TRY(
-                oq_inspect_note(inspect, part, NULL, oq_ckpt_open_folder(env, c->path, NULL, &part->ckpt)));
+            OQ_TRY(oq_inspect_note(inspect, part, NULL,
+                                   oq_ckpt_open_folder(env, c->path, inspect->variant, &part->ckpt)));
     }
     return OQ_OK;
 }
 
-oq_status oq_inspect_open(oq_env *env, const char *path, oq_inspect *out)
+oq_status oq_inspect_open(oq_env *env, const char *path, const char *variant, oq_inspect *out)
 {
-    *out = (oq_inspect){.env = env, .problems = oq_json_new_array()};
+    *out = (oq_inspect){.env = env, .variant = variant, .problems = oq_json_new_array()};
     oq_arena_init(&out->arena, env);
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;

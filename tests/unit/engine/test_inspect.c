@@ -56,7 +56,7 @@ static oq_status inspect(bench *b, const char *path, const char *flag, const cha
     assert_int_equal(oq_options_new(b->env, "inspect", &options), OQ_OK);
     if (path) assert_int_equal(oq_options_add_argument(options, path), OQ_OK);
     if (flag) assert_int_equal(oq_options_set(options, flag, value), OQ_OK);
-    if (flag) assert_int_equal(oq_options_set(options, "limit", "5"), OQ_OK);
+    assert_int_equal(oq_options_set(options, "limit", "5"), OQ_OK);
     const oq_status st = oq_run(options, &b->report);
     oq_options_free(options);
     if (st != OQ_OK) return st;
@@ -162,6 +162,21 @@ static void test_component_folder(void **state)
     member_is(b, b->json, "class", "\"AutoencoderKL\"");
     member_is(b, b->json, "path", "\"models/toybox/vae\"");
     assert_int_equal(oq_json_size(oq_json_get(b->json, "tensors")), 184);
+}
+
+/* A folder that holds one variant alone says how to ask for it, and then is read. */
+static void test_variant(void **state)
+{
+    bench *b = *state;
+    char path[1024], message[2048];
+    scratch_subdir(b->dir, "variant");
+    put_fp8(b, "variant/model.fp16.safetensors");
+    snprintf(path, sizeof path, "%s/variant", b->dir);
+    snprintf(message, sizeof message,
+             "%s: holds weights of variant 'fp16' alone: ask for it by --variant fp16", path);
+    refused(b, path, NULL, NULL, OQ_E_NOTFOUND, message);
+    assert_int_equal(inspect(b, path, "variant", "fp16"), OQ_OK);
+    assert_int_equal(oq_json_size(oq_json_get(b->json, "tensors")), 2);
 }
 
 /* A quantized file without a word about it: found by its tensors. */
@@ -445,6 +460,7 @@ int main(void)
         cmocka_unit_test_teardown(test_plain_file, forget),
         cmocka_unit_test_teardown(test_model, forget),
         cmocka_unit_test_teardown(test_component_folder, forget),
+        cmocka_unit_test_teardown(test_variant, forget),
         cmocka_unit_test_teardown(test_quantized_file, forget),
         cmocka_unit_test_teardown(test_declaration, forget),
         cmocka_unit_test_teardown(test_nan_codes, forget),
