@@ -98,7 +98,7 @@ static void move_nan_to_scales(float *scale, const uint8_t *w, const oq_linear_s
     for (int64_t c = 0; c < spec->n; c++)
         for (int64_t i = 0; i < spec->k; i++)
             if ((w[c * spec->k + i] & 0x7fu) == 0x7fu)
-                scale[block_cols ? c / 128 * block_cols + i / 128 : c] = NAN;
+                scale[block_cols ? c / spec->scheme.weight->block_n * block_cols + i / 128 : c] = NAN;
 }
 
 void oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *src, const oq_linear_spec *spec)
@@ -113,7 +113,8 @@ void oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *sr
     if (spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR)
         memcpy(at + l.input_scale, src->plane[OQ_PLANE_INPUT_SCALE], sizeof(float));
     if (l.block_cols)
-        memcpy(at + l.block_scale, scale, (size_t)(oq_ceil_div(spec->n, 128) * l.block_cols) * sizeof *scale);
+        memcpy(at + l.block_scale, scale,
+               (size_t)(oq_ceil_div(spec->n, spec->scheme.weight->block_n) * l.block_cols) * sizeof *scale);
     else if (scale)
         for (int64_t c = 0; c < spec->n; c++)
             ((float *)(at + l.col_scale))[c] = scale[spec->scheme.weight->block_n ? c : 0];

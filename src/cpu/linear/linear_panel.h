@@ -51,7 +51,7 @@ struct oq_panel_job {
     const float   *input_scale;  /* static activations, else NULL */
     const float   *col_scale;    /* [n_panels * nr]; NULL: no column scales */
     const int32_t *correction;   /* [n_panels * nr]: 128 * sum of codes, for u8 activations */
-    const float   *block_scale;  /* [n / 128][k / 128], folded in by decode; NULL: none */
+    const float   *block_scale;  /* [n / block_n][k / 128], folded in by decode; NULL: none */
     const char    *panels;
     char          *a;            /* prepared rows of x, lda bytes apart */
     size_t         lda;
@@ -114,12 +114,14 @@ static inline bool oq_panel_plain(const oq_linear_spec *spec, const oq_format *f
     return spec->scheme.weight == format && !spec->scheme.act && oq_panel_fits(spec);
 }
 
-/* Codes of `element` under f32 scales that the frame knows: tensor, channel, or blocks of 128 x 128. */
+/* Codes of `element` under f32 scales that the frame knows: tensor, channel, or blocks of 128 columns and
+ * 128 rows or one. */
 static inline bool oq_panel_scaled(const oq_linear_spec *spec, const oq_dtype *element)
 {
     const oq_format *const f = spec->scheme.weight;
     const bool rows = f->block_k == 0 && (f->block_n == 0 || f->block_n == 1);
-    const bool blocks = f->block_n == 128 && f->block_k == 128;
+    const bool blocks =
+        element == &oq_dtype_f8_e4m3 && f->block_k == 128 && (f->block_n == 128 || f->block_n == 1);
     return f->element == element && (f->planes & 1u << OQ_PLANE_SCALE) && (rows || blocks) && oq_panel_fits(spec);
 }
 

@@ -176,43 +176,59 @@ static inline void int_prologue(const oq_panel_job *job, int64_t row, bool wide)
 /* ---- pieces of panels
  * -------------------------------------------------------------------------------------------- */
 
-/* code * scale for n codes, n a multiple of 16. Shifted by 7, an e4m3 code is the f16 number 2^-8 times as large (also
- * the subnormal ones, which the conversion takes at full speed). NaN codes do not come here: packing turned them into
- * NaN scales. */
-static inline void decode_e4m3(float *restrict dst, const uint8_t *restrict src, int64_t n, float scale)
+/* dst[k][column] = code * scale[column] for `rows` of k and two vectors of columns: the engine's nr. Shifted by 7, an
+ * e4m3 code is the f16 number 2^-8 times as large (also the subnormal ones, which the conversion takes at full speed).
+ * NaN codes do not come here: packing turned them into NaN scales. */
+static inline void decode_e4m3(float *restrict dst, const uint8_t *restrict src, int64_t rows,
+                               const float *scale)
 {
-#if defined(__AVX512F__)
-    const __m512 by = _mm512_set1_ps(scale * 256.0f);
     const __m256i mask = _mm256_set1_epi16((short)0xbf80);
-    for (int64_t i = 0; i < n; i += 16) {
-        const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(src + i)));
+#if defined(__AVX512F__)
+    const __m512 up = _mm512_set1_ps(256.0f);
+    const __m512 by[2] = {_mm512_mul_ps(_mm512_loadu_ps(scale), up),
+                          _mm512_mul_ps(_mm512_loadu_ps(scale + 16), up)};
+    for (int64_t i = 0; i < 2 * rows; i++) {
+        const __m256i wide =
+            _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(src + 16 * i)));
         const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), mask);
-        _mm512_storeu_ps(dst + i, _mm512_mul_ps(_mm512_cvtph_ps(half), by));
+        _mm512_storeu_ps(dst + 16 * i, _mm512_mul_ps(_mm512_cvtph_ps(half), by[i & 1]));
     }
 #else
-    const __m256 by = _mm256_set1_ps(scale * 256.0f);
-    const __m256i mask = _mm256_set1_epi16((short)0xbf80);
-    for (int64_t i = 0; i < n; i += 16) {
-        const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(src + i)));
+    const __m256 up = _mm256_set1_ps(256.0f);
+    const __m256 low = _mm256_mul_ps(_mm256_loadu_ps(scale), up);
+    const __m256 high = _mm256_mul_ps(_mm256_loadu_ps(scale + 8), up);
+    for (int64_t i = 0; i < rows; i++) {
+        const __m256i wide =
+            _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(src + 16 * i)));
         const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), mask);
-        _mm256_storeu_ps(dst + i, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), by));
-        _mm256_storeu_ps(dst + i + 8, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), by));
+        _mm256_storeu_ps(dst + 16 * i, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), low));
+        _mm256_storeu_ps(dst + 16 * i + 8,
+                         _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), high));
     }
 #endif
 }
 
-/* Rows [first, first + count) of k; each run within one block of 128 has its own scale. */
+/* Scales of a panel's columns in block `block` of k; columns beyond n hold zeros and need only a number. */
+static inline void block_scales(const oq_panel_job *job, float *scale, int64_t panel, int64_t block)
+{
+    const oq_linear_spec *const spec = job->args->spec;
+    const int64_t nr = job->engine->nr, cols = job->layout.block_cols, rows = spec->scheme.weight->block_n;
+    for (int64_t c = 0; c < nr; c++) {
+        const int64_t column = panel * nr + c < spec->n ? panel * nr + c : spec->n - 1;
+        scale[c] = job->block_scale[column / rows * cols + (block < cols ? block : cols - 1)];
+    }
+}
+
+/* Rows [first, first + count) of k; each run within one block of 128 has its own scales. */
 static inline void decode_e4m3_blocks(const oq_panel_job *job, float *dst, const uint8_t *src, int64_t panel,
                                       int64_t first, int64_t count)
 {
-    const int64_t nr = job->engine->nr;
-    const float *const scale = job->block_scale + panel * nr / 128 * job->layout.block_cols;
-    for (int64_t k = first; k < first + count;) {
-        const int64_t next = (k / 128 + 1) * 128 < first + count ? (k / 128 + 1) * 128 : first + count;
-        /* k beyond the last block is padding: zeros in A, but its scale must exist */
-        const int64_t block = k / 128 < job->layout.block_cols ? k / 128 : job->layout.block_cols - 1;
-        decode_e4m3(dst + (k - first) * nr, src + (k - first) * nr, (next - k) * nr, scale[block]);
-        k = next;
+    const int64_t nr = job->engine->nr, end = first + count;
+    for (int64_t k = first, next; k < end; k = next) {
+        float scale[OQ_PANEL_MAX_NR];
+        next = (k / 128 + 1) * 128 < end ? (k / 128 + 1) * 128 : end;
+        block_scales(job, scale, panel, k / 128);
+        decode_e4m3(dst + (k - first) * nr, src + (k - first) * nr, next - k, scale);
     }
 }
 
@@ -234,7 +250,9 @@ static inline const void *f32_decode(const oq_panel_job *job, void *buffer, int6
     } else if (job->block_scale) {
         decode_e4m3_blocks(job, dst, (const uint8_t *)src, panel, first, count);
     } else {
-        decode_e4m3(dst, (const uint8_t *)src, n, 1.0f);
+        float ones[OQ_PANEL_MAX_NR];
+        for (int i = 0; i < OQ_PANEL_MAX_NR; i++) ones[i] = 1.0f;
+        decode_e4m3(dst, (const uint8_t *)src, count, ones);
     }
     return buffer;
 }
