@@ -59,13 +59,8 @@ static oq_status add_components(oq_env *env, const oq_options *options, const ch
         if (!equals || equals == item)
             return oq_fail(env, OQ_E_CONFIG,
                            "--component '%s' is not KEY=SPEC, for example text_encoder=int8", item);
-        if (!*config) {
-            oq_json *empty = NULL;
-            OQ_TRY(oq_json_parse(env, "{\"default\": null}", 17, "--component", &empty));
-            const oq_status st = oq_quant_config_from_json(env, empty, components, n, config);
-            oq_json_free(empty);
-            OQ_TRY(st);
-        }
+        if (!*config)
+            OQ_TRY(oq_quant_config_from_json(env, NULL, components, n, config)); /* no wish for others */
         char *key = oq_strdup(env, item);
         if (!key) return oq_fail(env, OQ_E_NOMEM, "--component: no memory");
         key[equals - item] = '\0';

@@ -125,7 +125,7 @@ static oq_status find_method(const candidate *c, const oq_quant_spec *spec, cons
     if (*out) return OQ_OK;
     char where[160];
     snprintf(where, sizeof where, SUBJECT " of '%.100s'", c->in->name);
-    return oq_method_unknown(c->r->env, where, spec->method);
+    return oq_method_unknown(c->r->env, c->out->named ? where : SUBJECT, spec->method);
 }
 
 /* ---- routes
@@ -182,6 +182,14 @@ static int by_length(const void *a, const void *b)
 
 static oq_status fail_not_online(const candidate *c, const oq_method *method)
 {
+    if (method->online)
+        return oq_fail(
+            c->r->env, OQ_E_MISMATCH,
+            "component '%s': the request describes a checkpoint quantized beforehand with '%s', but this one "
+            "declares no quantization and its weights are plain; write it under 'method' to quantize them "
+            "while "
+            "loading",
+            c->in->name, method->name);
     return oq_fail(
         c->r->env, OQ_E_MISMATCH,
         "component '%s': method '%s' reads checkpoints that were quantized beforehand; this one declares no "

@@ -287,11 +287,11 @@ static void test_component_errors(void **state)
            "'vae.decoder'|never quantized");
     refuse(w, "{\"transformer\": {\"method\": \"fp9\"}}", OQ_E_CONFIG,
            "'transformer'|'fp9'|did you mean 'fp8'");
-    refuse(w, "not_a_method", OQ_E_CONFIG, "'not_a_method'");
+    refuse(w, "not_a_method", OQ_E_CONFIG, "quantization_config: unknown quantization method 'not_a_method'");
     refuse(w, "{\"method\": \"fp8\", \"bits\": 8}", OQ_E_CONFIG,
            "quantization_config: method 'fp8' has no option 'bits'");
     refuse(w, "{\"quant_method\": \"int8\"}", OQ_E_MISMATCH,
-           "'transformer'|'int8'|quantized beforehand|plain");
+           "'transformer'|quantized beforehand with 'int8'|plain|under 'method'");
     refuse(w, "{\"method\": \"fp8\", \"is_checkpoint_fp8_serialized\": true}", OQ_E_MISMATCH, "'fp8'|plain");
 }
 
@@ -314,14 +314,15 @@ static void test_missing(void **state)
                 {"gptq", "gptq"},
                 {"bnb", "bitsandbytes"},
                 {"gguf", "gguf"},
-                {"mxfp4_dualscale", "mxfp4_dualscale"},
-                {"{\"method\": \"auto-round\", \"bits\": 4, \"group_size\": 128}", "inc"}};
+                {"mxfp4_dualscale", "mxfp4_dualscale"}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         char words[96];
         snprintf(words, sizeof words, "method '%s' is not in this build yet|'layers.0.attention.to_qkv'",
                  rows[i].method);
         refuse_plan(w, rows[i].request, OQ_E_UNSUPPORTED, words);
     }
+    refuse(w, "{\"method\": \"auto-round\", \"bits\": 4, \"group_size\": 128}", OQ_E_MISMATCH,
+           "'inc' reads checkpoints that were quantized beforehand|plain");
 }
 
 /* 47, 48: a global request for a producer's layout leaves encoders alone; fp8 does not; a named one reaches them. */
