@@ -9,7 +9,7 @@
 typedef enum oq_plane {
     OQ_PLANE_DATA,        /* codes */
     OQ_PLANE_SCALE,       /* multipliers per block (or channel, or tensor) */
-    OQ_PLANE_GLOBAL,      /* second-level multiplier of the whole tensor */
+    OQ_PLANE_GLOBAL,      /* second level of the scales, of the whole tensor */
     OQ_PLANE_ZERO,        /* zero points */
     OQ_PLANE_INPUT_SCALE, /* static activation scale, f32 [1]; belongs to the layer, not to the weight format */
     OQ_N_PLANES
@@ -26,7 +26,7 @@ typedef struct oq_planes_mut {
 typedef struct oq_format {
     const char     *name;    /* "fp8_e4m3_channel" */
     const char     *kernel_name; /* the word in kernel names: "fp8" */
-    const oq_dtype *element; /* type of one code where codes are whole elements, else NULL */
+    const oq_dtype *element; /* type of one code where codes are whole elements under f32 scales (or none), else NULL */
     unsigned        planes;  /* bit set 1u << OQ_PLANE_* of the planes the weight itself has */
     /* One scale covers block_n rows and block_k columns; 0 is the whole dimension: tensor (0,0), channel (1,0),
      * block (128,128), group (1,g). Plain formats have no SCALE plane and (0,0). */
@@ -36,6 +36,9 @@ typedef struct oq_format {
     /* Row `row` of W as f32 [k]. */
     void (*decode_row)(const struct oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t n,
                        int64_t k);
+    /* Columns [first, first + count) of that row, the same bits: kernels take a row piece by piece. */
+    void (*decode_span)(const struct oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t first,
+                        int64_t count, int64_t n, int64_t k);
     /* Whole W[n,k] from f32; fills all planes of the format. NULL: read-only format. Deterministic. A block with a
      * non-finite weight gets scale NaN (plain formats keep the value), so that the run stops instead of painting. */
     void (*encode)(const struct oq_format *f, oq_planes_mut *dst, const float *src, int64_t n, int64_t k);
@@ -48,6 +51,19 @@ extern const oq_format oq_format_fp8_e4m3_tensor, oq_format_fp8_e4m3_channel, oq
     oq_format_fp8_e4m3_group128;
 /* DATA i8 [n,k]; SCALE f32: [1], [n]. */
 extern const oq_format oq_format_int8_tensor, oq_format_int8_channel;
+/* Codes of four bits are two a byte, the first of them in the low nibble; rows begin at whole bytes, and with a new
+ * group. DATA u8 [n, ceil(k/2)]. */
+/* OCP microscaling: SCALE u8 [n, ceil(k/32)], 2^(byte - 127). mxfp8: DATA e4m3 [n,k]. mxfp4 and mxfp4_q725 (e2m1) are read
+ * alike; they differ in how a power of two is chosen: float4.h. */
+extern const oq_format oq_format_mxfp8, oq_format_mxfp4, oq_format_mxfp4_q725;
+/* e2m1; SCALE e4m3 [n, ceil(k/16)], GLOBAL f32 [1]. Value = code * (scale * global). */
+extern const oq_format oq_format_nvfp4;
+/* Code tables; W is flattened: DATA u8 [ceil(n*k/2)], SCALE f32 [ceil(n*k/64)]. Nested: SCALE u8, GLOBAL f32: offset,
+ * map [256], absmax [ceil(n*k/64/256)]; scale = map[code] * absmax + offset. */
+extern const oq_format oq_format_nf4_b64, oq_format_fp4_b64, oq_format_nf4_b64_nested, oq_format_fp4_b64_nested;
+/* 0..15; SCALE f32 [n, ceil(k/g)]; value = (code - 8) * scale. With z: ZERO u8 like SCALE; (code - zero) * scale. */
+extern const oq_format oq_format_int4_g32, oq_format_int4_g64, oq_format_int4_g128;
+extern const oq_format oq_format_int4z_g32, oq_format_int4z_g64, oq_format_int4z_g128;
 
 extern const oq_format *const oq_format_list[]; /* NULL-terminated */
 const oq_format *oq_format_find(const char *name);
@@ -58,15 +74,21 @@ typedef enum oq_act_scale {
     OQ_ACT_NONE,           /* activations stay as they are */
     OQ_ACT_STATIC_TENSOR,  /* plane INPUT_SCALE */
     OQ_ACT_DYNAMIC_TOKEN,  /* one scale per row of x */
-    OQ_ACT_DYNAMIC_GROUP   /* one scale per row and 128 columns */
+    OQ_ACT_DYNAMIC_GROUP,  /* one scale per row and 128 columns */
+    OQ_ACT_DYNAMIC_MX,     /* a power of two per row and 32 columns, chosen as mxfp8 and mxfp4 choose it */
+    OQ_ACT_DYNAMIC_MX_Q725, /* as mxfp4_q725 does */
+    OQ_N_ACT_SCALES
 } oq_act_scale;
 #define OQ_ACT_GROUP 128
-const char *oq_act_scale_name(oq_act_scale s); /* "none", "static_tensor", "dynamic_token", "dynamic_group128" */
+#define OQ_ACT_MX_GROUP 32
+/* "none", "static_tensor", "dynamic_token", "dynamic_group128", "dynamic_mx32", "dynamic_mx32_q725" */
+const char *oq_act_scale_name(oq_act_scale s);
+int64_t oq_act_run(oq_act_scale s, int64_t k); /* columns under one scale: k, 128 or 32 */
 
 /* How one layer is stored and multiplied. */
 typedef struct oq_scheme {
     const oq_format *weight;
-    const oq_dtype  *act; /* NULL: x is not quantized; else &oq_dtype_f8_e4m3 or &oq_dtype_i8 */
+    const oq_dtype  *act; /* NULL: x is not quantized; else e4m3, i8, or (mx scales alone) e2m1: float4.h */
     oq_act_scale     act_scale;
 } oq_scheme;
 
@@ -75,12 +97,13 @@ void oq_scheme_describe(const oq_scheme *s, char *out, size_t n);
 bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b);
 
 /* Quantizes one row x[k] of activations as the scheme says: codes (element type `act`, one byte each) and scales
- * (one, or one per group of 128). static_scale is used by OQ_ACT_STATIC_TENSOR alone. Reference arithmetic:
+ * (one per oq_act_run columns). static_scale is used by OQ_ACT_STATIC_TENSOR alone. Reference arithmetic:
  *   e4m3 token: s = max(amax/448, 1/(448*512)), code = e4m3(clamp(x / s))
  *   e4m3 group: amax = max(amax, 1e-12) (finite), s = amax/448, code = e4m3(clamp(x / s))
  *   e4m3 static: code = e4m3(clamp(x / s))
  *   i8 token:   s = amax/127, code = rne(x * (127/amax)) clamped to [-127,127]; amax 0: codes 0, s 0
  *   i8 group:   the same per group; i8 static: code = rne(x / s) clamped to [-127,127]
+ *   mx:         s = 2^X, X by the rule of float4.h within [-127, 127]; code = e4m3 or e2m1(x / s)
  * (an amax so small that 127/amax overflows counts as 0)
  * A row with a non-finite value gets s = NaN, so that the product is NaN and the run stops, never a wrong picture. */
 void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const float *x, int64_t k, void *codes,

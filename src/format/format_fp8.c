@@ -63,7 +63,8 @@ const oq_format oq_format_fp8_e4m3_tensor = {.name = "fp8_e4m3_tensor",
                                              .element = &oq_dtype_f8_e4m3,
                                              .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE,
                                              .plane_bytes = oq_scaled_plane_bytes,
-                                             .decode_row = oq_scaled_decode_row,
+                                             .decode_row = oq_span_decode_row,
+                                             .decode_span = oq_scaled_decode_span,
                                              .encode = fp8_encode};
 
 const oq_format oq_format_fp8_e4m3_channel = {.name = "fp8_e4m3_channel",
@@ -72,7 +73,8 @@ const oq_format oq_format_fp8_e4m3_channel = {.name = "fp8_e4m3_channel",
                                               .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE,
                                               .block_n = 1,
                                               .plane_bytes = oq_scaled_plane_bytes,
-                                              .decode_row = oq_scaled_decode_row,
+                                              .decode_row = oq_span_decode_row,
+                                              .decode_span = oq_scaled_decode_span,
                                               .encode = fp8_encode};
 
 const oq_format oq_format_fp8_e4m3_block128 = {.name = "fp8_e4m3_block128",
@@ -82,7 +84,8 @@ const oq_format oq_format_fp8_e4m3_block128 = {.name = "fp8_e4m3_block128",
                                                .block_n = 128,
                                                .block_k = 128,
                                                .plane_bytes = oq_scaled_plane_bytes,
-                                               .decode_row = oq_scaled_decode_row,
+                                               .decode_row = oq_span_decode_row,
+                                               .decode_span = oq_scaled_decode_span,
                                                .encode = fp8_encode128};
 
 /* 128 x 128 blocks of parts whose rows do not fill them, as one matrix: each row repeats its block's scales. */

@@ -25,7 +25,8 @@ const oq_format oq_format_int8_tensor = {.name = "int8_tensor",
                                          .element = &oq_dtype_i8,
                                          .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE,
                                          .plane_bytes = oq_scaled_plane_bytes,
-                                         .decode_row = oq_scaled_decode_row,
+                                         .decode_row = oq_span_decode_row,
+                                         .decode_span = oq_scaled_decode_span,
                                          .encode = int8_encode};
 
 const oq_format oq_format_int8_channel = {.name = "int8_channel",
@@ -34,5 +35,6 @@ const oq_format oq_format_int8_channel = {.name = "int8_channel",
                                           .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE,
                                           .block_n = 1,
                                           .plane_bytes = oq_scaled_plane_bytes,
-                                          .decode_row = oq_scaled_decode_row,
+                                          .decode_row = oq_span_decode_row,
+                                          .decode_span = oq_scaled_decode_span,
                                           .encode = int8_encode};

@@ -1,5 +1,5 @@
 /* format_plain.c -- weights stored as numbers without scales: f32, bf16, f16. */
-#include "format/format.h"
+#include "format/format_scaled.h"
 
 #include "base/size.h"
 
@@ -12,12 +12,12 @@ static size_t plain_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, i
     return bytes;
 }
 
-static void plain_decode_row(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t n,
-                             int64_t k)
+static void plain_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row,
+                              int64_t first, int64_t count, int64_t n, int64_t k)
 {
     (void)n;
-    const size_t at = (size_t)(row * k) * f->element->bytes;
-    f->element->to_f32(dst, (const char *)src->plane[OQ_PLANE_DATA] + at, (size_t)k);
+    const size_t at = (size_t)(row * k + first) * f->element->bytes;
+    f->element->to_f32(dst, (const char *)src->plane[OQ_PLANE_DATA] + at, (size_t)count);
 }
 
 static void plain_encode(const oq_format *f, oq_planes_mut *dst, const float *src, int64_t n, int64_t k)
@@ -30,7 +30,8 @@ const oq_format oq_format_f32 = {.name = "f32",
                                  .element = &oq_dtype_f32,
                                  .planes = 1u << OQ_PLANE_DATA,
                                  .plane_bytes = plain_plane_bytes,
-                                 .decode_row = plain_decode_row,
+                                 .decode_row = oq_span_decode_row,
+                                 .decode_span = plain_decode_span,
                                  .encode = plain_encode};
 
 const oq_format oq_format_bf16 = {.name = "bf16",
@@ -38,7 +39,8 @@ const oq_format oq_format_bf16 = {.name = "bf16",
                                   .element = &oq_dtype_bf16,
                                   .planes = 1u << OQ_PLANE_DATA,
                                   .plane_bytes = plain_plane_bytes,
-                                  .decode_row = plain_decode_row,
+                                  .decode_row = oq_span_decode_row,
+                                  .decode_span = plain_decode_span,
                                   .encode = plain_encode};
 
 const oq_format oq_format_f16 = {.name = "f16",
@@ -46,5 +48,6 @@ const oq_format oq_format_f16 = {.name = "f16",
                                  .element = &oq_dtype_f16,
                                  .planes = 1u << OQ_PLANE_DATA,
                                  .plane_bytes = plain_plane_bytes,
-                                 .decode_row = plain_decode_row,
+                                 .decode_row = oq_span_decode_row,
+                                 .decode_span = plain_decode_span,
                                  .encode = plain_encode};

@@ -28,18 +28,25 @@ size_t oq_scaled_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, int6
     return bytes;
 }
 
-void oq_scaled_decode_row(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t n,
-                          int64_t k)
+void oq_scaled_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t first,
+                           int64_t count, int64_t n, int64_t k)
 {
     const int64_t step = block_cols(f, k);
-    const char *const codes = (const char *)src->plane[OQ_PLANE_DATA] + row * k;
+    const char *const codes = (const char *)src->plane[OQ_PLANE_DATA] + row * k + first;
     const float *const scale =
         (const float *)src->plane[OQ_PLANE_SCALE] + row / block_rows(f, n) * oq_ceil_div(k, step);
-    f->element->to_f32(dst, codes, (size_t)k);
-    for (int64_t first = 0, b = 0; first < k; first += step, b++) {
-        const int64_t end = oq_min_i64(first + step, k);
-        for (int64_t i = first; i < end; i++) dst[i] *= scale[b];
+    f->element->to_f32(dst, codes, (size_t)count);
+    for (int64_t c = first; c < first + count;) {
+        const int64_t end = oq_min_i64((c / step + 1) * step, first + count);
+        const float by = scale[c / step];
+        for (; c < end; c++) dst[c - first] *= by;
     }
+}
+
+void oq_span_decode_row(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t n,
+                        int64_t k)
+{
+    f->decode_span(f, dst, src, row, 0, k, n, k);
 }
 
 float oq_amax(const float *x, int64_t rows, int64_t cols, int64_t ld)

@@ -5,7 +5,10 @@
 #include "format/format.h"
 
 size_t oq_scaled_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, int64_t k);
-void   oq_scaled_decode_row(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t n, int64_t k);
+void   oq_scaled_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t first,
+                             int64_t count, int64_t n, int64_t k);
+/* decode_row by the format's own decode_span. */
+void oq_span_decode_row(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t n, int64_t k);
 
 /* Largest |x| of rows x cols values, rows `ld` apart; NaN if any is not finite. */
 float oq_amax(const float *x, int64_t rows, int64_t cols, int64_t ld);

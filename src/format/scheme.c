@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "format/float4.h"
 #include "format/float8.h"
 #include "format/format_scaled.h"
 
@@ -19,8 +20,20 @@ const char *oq_act_scale_name(oq_act_scale s)
         return "dynamic_token";
     case OQ_ACT_DYNAMIC_GROUP:
         return "dynamic_group128";
+    case OQ_ACT_DYNAMIC_MX:
+        return "dynamic_mx32";
+    case OQ_ACT_DYNAMIC_MX_Q725:
+        return "dynamic_mx32_q725";
+    case OQ_N_ACT_SCALES:
+        break;
     }
     return "unknown";
+}
+
+int64_t oq_act_run(oq_act_scale s, int64_t k)
+{
+    if (s == OQ_ACT_DYNAMIC_GROUP) return OQ_ACT_GROUP;
+    return s == OQ_ACT_DYNAMIC_MX || s == OQ_ACT_DYNAMIC_MX_Q725 ? OQ_ACT_MX_GROUP : k;
 }
 
 void oq_scheme_describe(const oq_scheme *s, char *out, size_t n)
@@ -78,14 +91,32 @@ static float i8_run(oq_act_scale how, float static_scale, const float *x, int64_
     return oq_f32_bits(multiplier) >= 0x7f800000u ? 0.0f : amax / 127.0f;
 }
 
+/* A run under a power of two: the scale divides exactly. */
+static float mx_run(const oq_scheme *scheme, const float *x, int64_t k, uint8_t *codes)
+{
+    float scaled[OQ_ACT_MX_GROUP];
+    const bool by_q725 = scheme->act_scale == OQ_ACT_DYNAMIC_MX_Q725;
+    const oq_e8m0_rule fp4 = by_q725 ? oq_e8m0_e2m1_q725 : oq_e8m0_e2m1_floor;
+    const oq_e8m0_rule rule = scheme->act == &oq_dtype_f4_e2m1 ? fp4 : oq_e8m0_e4m3_ceil;
+    const uint8_t byte = oq_e8m0_choose(oq_amax(x, 1, k, k), rule);
+    memset(codes, 0, (size_t)k);
+    if (byte == 255) return oq_e8m0_to_f32(byte);
+    for (int64_t i = 0; i < k; i++) scaled[i] = x[i] * oq_e8m0_inverse(byte);
+    scheme->act->from_f32(codes, scaled, (size_t)k);
+    return oq_e8m0_to_f32(byte);
+}
+
 void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const float *x, int64_t k, void *codes,
                          float *scales)
 {
-    const int64_t run = scheme->act_scale == OQ_ACT_DYNAMIC_GROUP ? OQ_ACT_GROUP : k;
+    const int64_t run = oq_act_run(scheme->act_scale, k);
+    const bool is_mx = scheme->act_scale == OQ_ACT_DYNAMIC_MX || scheme->act_scale == OQ_ACT_DYNAMIC_MX_Q725;
     const bool is_i8 = scheme->act == &oq_dtype_i8;
     for (int64_t first = 0; first < k; first += run, scales++) {
         const int64_t n = k - first < run ? k - first : run;
-        if (is_i8)
+        if (is_mx)
+            *scales = mx_run(scheme, x + first, n, (uint8_t *)codes + first);
+        else if (is_i8)
             *scales = i8_run(scheme->act_scale, static_scale, x + first, n, (int8_t *)codes + first);
         else
             *scales = e4m3_run(scheme->act_scale, static_scale, x + first, n, (uint8_t *)codes + first);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "format/float4.h"
 
 typedef struct shape {
     int64_t m, n, k;
@@ -31,7 +32,21 @@ static const struct treatment {
     {&oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
     {&oq_dtype_i8, OQ_ACT_STATIC_TENSOR},
     {&oq_dtype_i8, OQ_ACT_DYNAMIC_GROUP},
+    {&oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
+    {&oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX},
+    {&oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX_Q725},
 };
+
+/* Group scales of MX go with the formats that have them in plans, and with one of each other kind. */
+static bool sensible(const oq_scheme *s)
+{
+    const oq_format *const f = s->weight;
+    const bool mx = s->act_scale == OQ_ACT_DYNAMIC_MX || s->act_scale == OQ_ACT_DYNAMIC_MX_Q725;
+    if (mx)
+        return f == &oq_format_mxfp8 || f == &oq_format_mxfp4 || f == &oq_format_nf4_b64 ||
+               f == &oq_format_bf16;
+    return f->element || !s->act || (f == &oq_format_int4_g32 && s->act == &oq_dtype_f8_e4m3);
+}
 
 /* One product: its operands, and what it should give. */
 typedef struct problem {
@@ -43,6 +58,16 @@ typedef struct problem {
     bool has_bias, exact;
     double *want, *bound; /* [m, n] */
 } problem;
+
+/* Formats without whole elements: any byte is a code of four bits; where codes are e4m3, NaN is left out. */
+static void random_codes(kc_rng *rng, const oq_format *f, const oq_planes_mut *planes, const problem *p)
+{
+    const size_t bytes = p->planes[OQ_PLANE_DATA].bytes;
+    unsigned char *const code = planes->plane[OQ_PLANE_DATA];
+    kc_fill_bytes(rng, code, bytes);
+    for (size_t i = 0; i < bytes && f == &oq_format_mxfp8; i++)
+        if ((code[i] & 0x7f) == 0x7f) code[i] ^= 1;
+}
 
 /* Weights: encoded from numbers, or (all codes) random bytes under random scales. */
 static void make_weight(kcheck *kc, kc_rng *rng, problem *p, kc_class class, bool all_codes)
@@ -59,7 +84,9 @@ static void make_weight(kcheck *kc, kc_rng *rng, problem *p, kc_class class, boo
     kc_fill(rng, class == KC_NAN_ROW ? KC_NORMAL : class, w, n, k);
     f->encode(f, &planes, w, n, k);
     oq_free(kc->env, w);
-    if (all_codes && f->element->bytes == 1) {
+    if (all_codes && !f->element) {
+        random_codes(rng, f, &planes, p);
+    } else if (all_codes && f->element->bytes == 1) {
         unsigned char *const code = planes.plane[OQ_PLANE_DATA];
         kc_fill_bytes(rng, code, (size_t)(n * k));
         for (int64_t i = 0; i < n * k && f->element == &oq_dtype_f8_e4m3; i++)
@@ -116,8 +143,7 @@ static void operand_free(kcheck *kc, operand *o)
 static void operand_of_x(kcheck *kc, const problem *p, operand *out)
 {
     const oq_scheme *const scheme = &p->spec.scheme;
-    const int64_t m = p->s.m, k = p->s.k,
-                  group = scheme->act_scale == OQ_ACT_DYNAMIC_GROUP ? OQ_ACT_GROUP : k;
+    const int64_t m = p->s.m, k = p->s.k, group = oq_act_run(scheme->act_scale, k);
     const float *const fixed = p->view.plane[OQ_PLANE_INPUT_SCALE];
     float *const row = kc_new(kc, (size_t)k * sizeof *row), *const scales =
                                                                 kc_new(kc, (size_t)k * sizeof *scales);
@@ -140,6 +166,12 @@ static void operand_of_x(kcheck *kc, const problem *p, operand *out)
 static void operand_of_w(const problem *p, operand *out)
 {
     const oq_format *const f = p->spec.scheme.weight;
+    if (!f->element) { /* the format's own values: one rounding of code times scale is part of their meaning */
+        for (int64_t r = 0; r < p->s.n; r++)
+            f->decode_row(f, out->value + r * p->s.k, &p->view, r, p->s.n, p->s.k);
+        for (int64_t i = 0; i < p->s.n * p->s.k; i++) out->scale[i] = 1.0f;
+        return;
+    }
     const int64_t n = p->s.n, k = p->s.k, bn = f->block_n ? f->block_n : n, bk = f->block_k ? f->block_k : k;
     const float *const scale = p->view.plane[OQ_PLANE_SCALE];
     f->element->to_f32(out->value, p->view.plane[OQ_PLANE_DATA], (size_t)(n * k));
@@ -239,7 +271,8 @@ static void check_case(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, 
     kc_rng rng = kc_rng_new(kc, scheme->weight->name, index);
     p.spec = (oq_linear_spec){*scheme, p.s.n, p.s.k};
     if (!kernel->accepts(&p.spec)) return;
-    p.exact = kernel->need && scheme->act == &oq_dtype_i8 && scheme->weight->element == &oq_dtype_i8;
+    p.exact = kernel->need && scheme->act == &oq_dtype_i8 && scheme->weight->element == &oq_dtype_i8 &&
+              scheme->act_scale != OQ_ACT_DYNAMIC_GROUP;
     make_weight(kc, &rng, &p, class, all_codes);
     make_input(kc, &rng, &p, class, variant);
     expect(kc, &p);
@@ -306,6 +339,12 @@ static void bench_kernel(kcheck *kc, const oq_linear_kernel *kernel)
         {&oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
         {&oq_format_fp8_e4m3_block128, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_GROUP},
         {&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
+        {&oq_format_mxfp8, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
+        {&oq_format_mxfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX},
+        {&oq_format_nvfp4, NULL, OQ_ACT_NONE},
+        {&oq_format_nf4_b64, NULL, OQ_ACT_NONE},
+        {&oq_format_nf4_b64_nested, NULL, OQ_ACT_NONE},
+        {&oq_format_int4z_g128, NULL, OQ_ACT_NONE},
     };
     for (size_t i = 0; i < OQ_COUNT(schemes); i++)
         for (size_t s = 0; s < OQ_COUNT(bench_shapes); s++) {
@@ -314,6 +353,12 @@ static void bench_kernel(kcheck *kc, const oq_linear_kernel *kernel)
                 continue; /* the reference is slow by intent */
             bench_case(kc, kernel, &schemes[i], at);
         }
+}
+
+/* Kernels for every format: all shapes once for each scheme are enough. */
+static bool takes_all(const oq_linear_kernel *kernel)
+{
+    return strstr(kernel->name, "_wany_") != NULL;
 }
 
 void kcheck_linear(kcheck *kc)
@@ -330,7 +375,8 @@ void kcheck_linear(kcheck *kc)
         for (size_t f = 0; oq_format_list[f]; f++)
             for (size_t t = 0; t < OQ_COUNT(treatments); t++) {
                 const oq_scheme scheme = {oq_format_list[f], treatments[t].act, treatments[t].how};
-                for (int c = 0; c < (kernel->need ? CASES : CASES / 3); c++)
+                if (!sensible(&scheme)) continue;
+                for (int c = 0; c < (takes_all(kernel) ? CASES / 3 : CASES); c++)
                     check_case(kc, &row, kernel, &scheme, c);
             }
         kc_row_print(&row);

@@ -5,6 +5,8 @@
 #include "cpu/cpu.h"
 
 extern const oq_linear_kernel oq_linear_wany_aany_ref;
+/* The canonical planes in what oq_linear_wany_aany_ref packed. */
+oq_planes oq_linear_planes(const oq_linear_spec *spec, const void *packed);
 
 /* defined where the compiler targets x86-64 */
 extern const oq_linear_kernel oq_linear_wf32_af32_avx512;
@@ -17,6 +19,8 @@ extern const oq_linear_kernel oq_linear_wbf16_af32_avx2;
 extern const oq_linear_kernel oq_linear_wfp8_af32_avx2;
 extern const oq_linear_kernel oq_linear_wfp8_afp8_avx2;
 extern const oq_linear_kernel oq_linear_wi8_af32_avx2;
+extern const oq_linear_kernel oq_linear_wany_af32_avx512;
+extern const oq_linear_kernel oq_linear_wany_af32_avx2;
 extern const oq_linear_kernel oq_linear_wbf16_abf16_avx512bf16;
 extern const oq_linear_kernel oq_linear_wfp8_abf16_avx512bf16;
 extern const oq_linear_kernel oq_linear_wfp8_afp8_avx512bf16;

@@ -21,6 +21,11 @@ static size_t place(size_t *at, size_t bytes)
     return here;
 }
 
+static bool is_canonical(const oq_panel_engine *engine)
+{
+    return engine->pack_step == 0;
+}
+
 void oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *spec, oq_panel_layout *out)
 {
     const oq_format *const f = spec->scheme.weight;
@@ -29,6 +34,10 @@ void oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *s
     out->n_panels = oq_ceil_div(spec->n, engine->nr);
     const int widest = engine->step > engine->pack_step ? engine->step : engine->pack_step;
     out->depth = (int64_t)oq_align_up((size_t)spec->k, OQ_PANEL_UNROLL * (size_t)widest) / engine->step;
+    if (is_canonical(engine)) {
+        out->total = oq_linear_wany_aany_ref.packed_bytes(spec);
+        return;
+    }
     out->element = f->element->bytes;
     out->panel_bytes = (size_t)(out->depth * engine->step * engine->nr) * out->element;
     const size_t columns = (size_t)(out->n_panels * engine->nr);
@@ -104,6 +113,10 @@ static void move_nan_to_scales(float *scale, const uint8_t *w, const oq_linear_s
 void oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *src, const oq_linear_spec *spec)
 {
     oq_panel_layout l;
+    if (is_canonical(engine)) {
+        oq_linear_wany_aany_ref.pack(dst, src, spec);
+        return;
+    }
     oq_panel_layout_init(engine, spec, &l);
     char *const at = dst;
     const char *const data = src->plane[OQ_PLANE_DATA];
@@ -176,8 +189,9 @@ static void multiply(void *user, int64_t task, int worker)
     const int64_t panels = oq_min_i64(job->group, job->layout.n_panels - panel);
     const int64_t rows = oq_min_i64(job->block, job->rows - row), depth = job->layout.depth;
     _Alignas(64) char buffer[OQ_PANEL_CHUNK * OQ_PANEL_MAX_NR * 4];
-    _Alignas(64) char c[OQ_PANEL_GROUP][OQ_PANEL_ROWS * OQ_PANEL_MAX_NR * 4];
-    for (int64_t p = 0; p < panels; p++) memset(c[p], 0, (size_t)(rows * e->nr) * 4);
+    _Alignas(64) char c[OQ_PANEL_GROUP * OQ_PANEL_ROWS * OQ_PANEL_MAX_NR * 4];
+    const size_t c_bytes = (size_t)(rows * e->nr) * 4; /* of one panel */
+    memset(c, 0, (size_t)panels * c_bytes);
     for (int64_t first = 0; first < depth; first += OQ_PANEL_CHUNK) {
         const int64_t count = oq_min_i64(OQ_PANEL_CHUNK, depth - first);
         const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
@@ -186,10 +200,10 @@ static void multiply(void *user, int64_t task, int worker)
             for (int64_t i = 0; i < rows; i += e->mr)
                 e->micro[oq_min_i64(e->mr, rows - i)](a + (size_t)i * job->lda, job->lda, b,
                                                       count / OQ_PANEL_UNROLL,
-                                                      c[p] + (size_t)(i * e->nr) * 4);
+                                                      c + (size_t)p * c_bytes + (size_t)(i * e->nr) * 4);
         }
     }
-    for (int64_t p = 0; p < panels; p++) e->epilogue(job, c[p], panel + p, row, rows);
+    for (int64_t p = 0; p < panels; p++) e->epilogue(job, c + (size_t)p * c_bytes, panel + p, row, rows);
 }
 
 static void job_init(oq_panel_job *job, const oq_panel_engine *engine, const oq_linear_args *args)
@@ -201,6 +215,11 @@ static void job_init(oq_panel_job *job, const oq_panel_engine *engine, const oq_
     job->engine = engine;
     job->args = args;
     oq_panel_layout_init(engine, spec, l);
+    job->lda = row_stride(l);
+    if (is_canonical(engine)) {
+        job->planes = oq_linear_planes(spec, packed);
+        return;
+    }
     if (spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR)
         job->input_scale = (const float *)(packed + l->input_scale);
     if (l->block_cols)
@@ -209,7 +228,6 @@ static void job_init(oq_panel_job *job, const oq_panel_engine *engine, const oq_
         job->col_scale = (const float *)(packed + l->col_scale);
     if (engine->step == 4) job->correction = (const int32_t *)(packed + l->correction);
     job->panels = packed + l->panels;
-    job->lda = row_stride(l);
 }
 
 void oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_linear_args *args)
@@ -223,8 +241,10 @@ void oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_lin
     job.a = (char *)args->scratch + oq_align_up((size_t)oq_min_i64(m, part) * sizeof(float), ALIGN);
     for (job.first = 0; job.first < m; job.first += part) {
         job.rows = oq_min_i64(part, m - job.first);
-        job.block = even_part(job.rows, OQ_PANEL_ROWS, engine->mr);
-        job.group = (size_t)job.block * job.lda > A_CACHED ? OQ_PANEL_GROUP : 1;
+        /* what costs more to decode is decoded for twice the rows and half the panels */
+        const int64_t taller = is_canonical(engine) ? 2 : 1;
+        job.block = even_part(job.rows, taller * OQ_PANEL_ROWS, engine->mr);
+        job.group = (size_t)job.block * job.lda > A_CACHED ? OQ_PANEL_GROUP / taller : 1;
         const int64_t groups = oq_ceil_div(job.layout.n_panels, job.group);
         oq_pool_run(device->pool, oq_ceil_div(job.rows, PROLOGUE_ROWS), prepare_rows, &job);
         oq_pool_run(device->pool, oq_ceil_div(job.rows, job.block) * groups, multiply, &job);

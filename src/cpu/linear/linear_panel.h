@@ -25,7 +25,8 @@ typedef struct oq_panel_job oq_panel_job;
 typedef struct oq_panel_engine {
     int mr, nr;
     int step;      /* k elements per dword of A: 1 (f32), 2 (i16, bf16), 4 (u8) */
-    int pack_step; /* neighbouring k of one column that stand together in a panel at rest */
+    int pack_step; /* neighbouring k of one column that stand together in a panel at rest; 0: at rest are the format's
+                      planes as they are (job->planes), decode builds panels from them */
     const oq_panel_micro *micro; /* [mr + 1], indexed by the number of rows; [0] unused */
     /* Row `row` of x (0 is the job's first) into job->a and job->row_scale. */
     void (*prologue)(const oq_panel_job *job, int64_t row);
@@ -53,6 +54,7 @@ struct oq_panel_job {
     const int32_t *correction;   /* [n_panels * nr]: 128 * sum of codes, for u8 activations */
     const float   *block_scale;  /* [n / block_n][k / 128], folded in by decode; NULL: none */
     const char    *panels;
+    oq_planes      planes;       /* of a canonical engine */
     char          *a;            /* prepared rows of x, lda bytes apart */
     size_t         lda;
     float         *row_scale;    /* NULL: none */
@@ -97,6 +99,8 @@ void   oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_l
 
 OQ_PANEL_ENGINE_DECLARE(f32_avx2);
 OQ_PANEL_ENGINE_DECLARE(f32_avx512);
+OQ_PANEL_ENGINE_DECLARE(any_avx2);
+OQ_PANEL_ENGINE_DECLARE(any_avx512);
 OQ_PANEL_ENGINE_DECLARE(bf16_avx512bf16);
 OQ_PANEL_ENGINE_DECLARE(i8_avx2);
 OQ_PANEL_ENGINE_DECLARE(i8_avxvnni);
@@ -130,6 +134,15 @@ static inline bool oq_panel_fp8_unfolded(const oq_linear_spec *spec)
 {
     return oq_panel_scaled(spec, &oq_dtype_f8_e4m3) && spec->scheme.weight->block_k == 0 &&
            spec->scheme.act_scale != OQ_ACT_DYNAMIC_GROUP;
+}
+
+/* Every format, at rest as it is; activations plain or in groups, whose scales go into the numbers. */
+static inline bool oq_panel_any(const oq_linear_spec *spec)
+{
+    const oq_scheme *const s = &spec->scheme;
+    const bool groups = s->act_scale == OQ_ACT_DYNAMIC_GROUP || s->act_scale == OQ_ACT_DYNAMIC_MX ||
+                        s->act_scale == OQ_ACT_DYNAMIC_MX_Q725;
+    return s->weight->decode_span && (!s->act || groups) && oq_panel_fits(spec);
 }
 
 /* Exact in int32: 127 * 128 * k stays below 2^31. */

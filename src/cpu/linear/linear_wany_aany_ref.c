@@ -40,7 +40,7 @@ static void ref_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec
     }
 }
 
-static oq_planes unpack(const oq_linear_spec *spec, const void *packed)
+oq_planes oq_linear_planes(const oq_linear_spec *spec, const void *packed)
 {
     oq_planes planes;
     const char *at = packed;
@@ -61,14 +61,15 @@ typedef struct ref_job {
     char *codes;   /* [m, k] bytes */
     float *scales; /* [m, groups] */
     float *rows;   /* [tasks, k] */
-    int64_t m, n, k, groups, n_tasks;
+    int64_t m, n, k, run, groups, n_tasks; /* run: columns of x under one scale */
 } ref_job;
 
 static size_t job_layout(ref_job *job, const oq_linear_spec *spec, int64_t m, char *scratch)
 {
     const size_t um = (size_t)m, uk = (size_t)spec->k;
     job->m = m, job->n = spec->n, job->k = spec->k;
-    job->groups = spec->scheme.act_scale == OQ_ACT_DYNAMIC_GROUP ? oq_ceil_div(spec->k, OQ_ACT_GROUP) : 1;
+    job->run = oq_act_run(spec->scheme.act_scale, spec->k);
+    job->groups = oq_ceil_div(spec->k, job->run);
     job->n_tasks = oq_min_i64(MAX_TASKS, spec->n);
     size_t at = 0;
     job->x = scratch ? (float *)(scratch + at) : NULL;
@@ -101,7 +102,7 @@ static void activate_row(void *user, int64_t i, int worker)
     const float *const fixed = job->planes.plane[OQ_PLANE_INPUT_SCALE];
     oq_act_quantize_row(scheme, fixed ? *fixed : 0.0f, row, job->k, codes, scales);
     scheme->act->to_f32(row, codes, (size_t)job->k);
-    for (int64_t j = 0; j < job->k; j++) row[j] *= scales[job->groups > 1 ? j / OQ_ACT_GROUP : 0];
+    for (int64_t j = 0; j < job->k; j++) row[j] *= scales[j / job->run];
 }
 
 static double dot(const float *a, const float *b, int64_t k)
@@ -137,7 +138,7 @@ static void ref_run(oq_device *device, const oq_linear_args *args)
     ref_job job;
     job_layout(&job, args->spec, args->x.rows, args->scratch);
     job.args = args;
-    job.planes = unpack(args->spec, args->packed);
+    job.planes = oq_linear_planes(args->spec, args->packed);
     oq_pool_run(device->pool, job.m, activate_row, &job);
     oq_pool_run(device->pool, job.n_tasks, multiply, &job);
 }

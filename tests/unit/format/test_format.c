@@ -305,7 +305,7 @@ static void test_format_list(void **state)
         assert_true(f->planes & 1u << OQ_PLANE_DATA);
         for (size_t j = 0; j < i; j++) assert_string_not_equal(oq_format_list[j]->name, f->name);
         assert_true(f->plane_bytes(f, OQ_PLANE_DATA, INT64_MAX, 3 * (INT64_MAX / 4)) == SIZE_MAX);
-        if (!f->encode) continue;
+        if (!f->encode || !f->element) continue; /* group formats have a test of their own */
         check_round_trip(f, 1, 1);
         check_round_trip(f, 3, 129);
         check_round_trip(f, 130, 257);

@@ -1,0 +1,70 @@
+/* linear_panel_any.h -- panels of f32 from weights that rest in their format's own planes, and rows of x under group
+ * scales. Included by the engines of each instruction set, as linear_panel_rows.h is. */
+#ifndef OQ_CPU_LINEAR_LINEAR_PANEL_ANY_H
+#define OQ_CPU_LINEAR_LINEAR_PANEL_ANY_H
+
+#include "cpu/linear/linear_panel_rows.h"
+
+/* x in f32; where the scheme quantizes it, what its codes and scales say. ROW_CHUNK holds whole groups of every kind. */
+static inline void any_prologue(const oq_panel_job *job, int64_t row)
+{
+    const oq_scheme *const scheme = &job->args->spec->scheme;
+    const int64_t k = job->args->spec->k;
+    float *const a = (float *)(job->a + (size_t)row * job->lda);
+    row_load(a, &job->args->x, job->first + row, k);
+    memset(a + k, 0, (size_t)(job->layout.depth - k) * sizeof *a);
+    job->row_scale[row] = 1.0f;
+    const int64_t run = oq_act_run(scheme->act_scale, ROW_CHUNK);
+    for (int64_t first = 0; scheme->act && first < k; first += ROW_CHUNK) {
+        const int64_t n = k - first < ROW_CHUNK ? k - first : ROW_CHUNK;
+        float *const x = a + first, scale[ROW_CHUNK];
+        uint8_t codes[ROW_CHUNK];
+        oq_act_quantize_row(scheme, 0.0f, x, n, codes, scale);
+        scheme->act->to_f32(x, codes, (size_t)n);
+        for (int64_t i = 0; i < n; i++) x[i] *= scale[i / run];
+    }
+}
+
+/* dst[i][j] = src[j][i] for 8 x 8 numbers; rows of src are OQ_PANEL_CHUNK apart, those of dst nr. */
+static inline void transpose8(float *dst, const float *src, int64_t nr)
+{
+    __m256 r[8], t[8];
+    for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(src + i * OQ_PANEL_CHUNK);
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps(dst + i * nr, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+        _mm256_storeu_ps(dst + (i + 4) * nr, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+    }
+}
+
+/* Eight columns of W at a time: decoded along k, then turned. Columns and k that are not there are zero. */
+static inline const void *any_decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first,
+                                     int64_t count, int64_t nr)
+{
+    const oq_linear_spec *const spec = job->args->spec;
+    const oq_format *const f = spec->scheme.weight;
+    const int64_t there = spec->k - first < count ? spec->k - first : count;
+    _Alignas(64) float rows[8 * OQ_PANEL_CHUNK];
+    float *const dst = buffer;
+    for (int64_t c = 0; c < nr; c += 8) {
+        for (int64_t j = 0; j < 8; j++) {
+            const int64_t row = panel * nr + c + j, have = row < spec->n ? there : 0;
+            float *const at = rows + j * OQ_PANEL_CHUNK;
+            if (have > 0) f->decode_span(f, at, &job->planes, row, first, have, spec->n, spec->k);
+            for (int64_t i = have > 0 ? have : 0; i < (count + 7) / 8 * 8; i++) at[i] = 0.0f;
+        }
+        for (int64_t i = 0; i < count; i += 8) transpose8(dst + i * nr + c, rows + i, nr);
+    }
+    return buffer;
+}
+
+#endif

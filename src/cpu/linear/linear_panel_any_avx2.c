@@ -1,0 +1,27 @@
+/* linear_panel_any_avx2.c -- f32 products in 6 x 16 accumulators for every format: panels are built from the
+ * format's own decode_span. */
+#include "cpu/linear/linear_micro_avx2.h"
+#include "cpu/linear/linear_panel_any.h"
+
+enum { MR = 6, NR = 16, STEP = 1 };
+
+MICRO_TABLE(micro, OP_F32)
+
+static void prologue(const oq_panel_job *job, int64_t row)
+{
+    any_prologue(job, row);
+}
+
+static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count)
+{
+    return any_decode(job, buffer, panel, first, count, NR);
+}
+
+static void epilogue(const oq_panel_job *job, const void *c, int64_t panel, int64_t row, int64_t count)
+{
+    epilogue_rows(job, c, panel, row, count, NR, false);
+}
+
+static const oq_panel_engine engine = {MR, NR, STEP, 0, micro, prologue, decode, epilogue};
+
+OQ_PANEL_ENGINE_DEFINE(any_avx2, &engine)

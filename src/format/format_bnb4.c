@@ -1,0 +1,161 @@
+/* format_bnb4.c -- NF4 and FP4 as bitsandbytes defines them: a code table and an absmax per 64 weights of the flattened
+ * matrix, so that blocks (and bytes) cross from row to row where k is not a multiple of 64. Nested: the absmax are
+ * 8-bit codes themselves, around their mean, with an absmax per 256 of them. Here the first code of a byte is in the
+ * low nibble; files have it in the high one. */
+#include "format/format_group.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "format/float4.h"
+#include "format/format_scaled.h"
+
+enum { BLOCK = 64, NESTED = 256, MAP = 256 };
+/* Plane GLOBAL of a nested format: the offset, the map from codes to numbers, the absmax per 256. */
+enum { AT_OFFSET = 0, AT_MAP = 1, AT_ABSMAX = 1 + MAP };
+
+static bool is_nf4(const oq_format *f)
+{
+    return f == &oq_format_nf4_b64 || f == &oq_format_nf4_b64_nested;
+}
+
+static bool is_nested(const oq_format *f)
+{
+    return f->planes & 1u << OQ_PLANE_GLOBAL;
+}
+
+static size_t bnb4_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, int64_t k)
+{
+    size_t total = 0;
+    if (!(f->planes & 1u << plane) || n <= 0 || k <= 0) return 0;
+    if (!oq_size_mul((size_t)n, (size_t)k, &total) || total > SIZE_MAX / 8) return SIZE_MAX;
+    const size_t blocks = total / BLOCK + (total % BLOCK != 0);
+    if (plane == OQ_PLANE_DATA) return (total + 1) / 2;
+    if (plane == OQ_PLANE_SCALE) return is_nested(f) ? blocks : blocks * sizeof(float);
+    return (AT_ABSMAX + blocks / NESTED + (blocks % NESTED != 0)) * sizeof(float);
+}
+
+/* Product rounded, then sum, as bitsandbytes does it. */
+static float block_scale(const oq_format *f, const oq_planes *src, int64_t block)
+{
+    if (!is_nested(f)) return ((const float *)src->plane[OQ_PLANE_SCALE])[block];
+    const float *const global = src->plane[OQ_PLANE_GLOBAL];
+    const uint8_t code = ((const uint8_t *)src->plane[OQ_PLANE_SCALE])[block];
+    const float product = global[AT_MAP + code] * global[AT_ABSMAX + block / NESTED];
+    return product + global[AT_OFFSET];
+}
+
+static void bnb4_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t first,
+                             int64_t count, int64_t n, int64_t k)
+{
+    (void)n;
+    const int64_t from = row * k + first, to = from + count;
+    oq_code4_to_f32(dst, src->plane[OQ_PLANE_DATA], from, count, is_nf4(f) ? oq_nf4_table : oq_fp4_table);
+    for (int64_t i = from; i < to;) {
+        const int64_t end = oq_min_i64((i / BLOCK + 1) * BLOCK, to);
+        const float by = block_scale(f, src, i / BLOCK);
+        for (; i < end; i++) dst[i - from] *= by;
+    }
+}
+
+static float block_amax(const float *w, int64_t total, int64_t block)
+{
+    const int64_t count = oq_min_i64(BLOCK, total - block * BLOCK);
+    return oq_amax(w + block * BLOCK, 1, count, count);
+}
+
+/* x times the rounded reciprocal of the block's absmax, to the nearest entry. */
+static void encode_codes(const oq_format *f, uint8_t *packed, const float *w, int64_t total)
+{
+    for (int64_t block = 0; block * BLOCK < total; block++) {
+        const float inverse = 1.0f / block_amax(w, total, block);
+        const bool none = !isfinite(inverse);
+        const int64_t end = oq_min_i64((block + 1) * BLOCK, total);
+        for (int64_t i = block * BLOCK; i < end; i++) {
+            const float x = none ? 0.0f : w[i] * inverse;
+            oq_code4_put(packed, i, is_nf4(f) ? oq_nf4_from_f32(x) : oq_fp4_from_f32(x));
+        }
+    }
+}
+
+static void plain_encode(const oq_format *f, oq_planes_mut *dst, const float *src, int64_t n, int64_t k)
+{
+    const int64_t total = n * k;
+    float *const scale = dst->plane[OQ_PLANE_SCALE];
+    for (int64_t block = 0; block * BLOCK < total; block++) scale[block] = block_amax(src, total, block);
+    encode_codes(f, dst->plane[OQ_PLANE_DATA], src, total);
+}
+
+/* The dynamic map of eight bits: seven decades, twice as many steps in each next one, both signs, 0 and 1; ascending. */
+static void fill_map(float *map)
+{
+    double decade = 1e-6;
+    int at = 128;
+    map[127] = 0.0f;
+    for (int i = 0; i < 7; i++, decade *= 10.0) {
+        const int steps = 1 << i;
+        for (int j = 0; j < steps; j++) {
+            const float middle = (float)((0.1 + 0.9 * (j + 0.5) / steps) * decade);
+            map[at] = middle;
+            map[254 - at] = -middle;
+            at++;
+        }
+    }
+    map[255] = 1.0f;
+}
+
+static uint8_t nearest_in_map(const float *map, float x)
+{
+    int low = 0, high = MAP - 1;
+    while (low < high) {
+        const int mid = (low + high) / 2;
+        if (x > (map[mid] + map[mid + 1]) / 2)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return (uint8_t)low;
+}
+
+/* Up to 256 absmax as codes around the offset; returns the largest distance from it. */
+static float encode_absmax(uint8_t *codes, const float *map, float offset, const float *w, int64_t total,
+                           int64_t block, int64_t count)
+{
+    float distance[NESTED];
+    for (int64_t i = 0; i < count; i++) distance[i] = block_amax(w, total, block + i) - offset;
+    const float amax = oq_amax(distance, 1, count, count), inverse = 1.0f / amax;
+    for (int64_t i = 0; i < count; i++)
+        codes[i] = nearest_in_map(map, isfinite(inverse) ? distance[i] * inverse : 0.0f);
+    return amax;
+}
+
+static void nested_encode(const oq_format *f, oq_planes_mut *dst, const float *src, int64_t n, int64_t k)
+{
+    const int64_t total = n * k, blocks = oq_ceil_div(total, BLOCK);
+    float *const global = dst->plane[OQ_PLANE_GLOBAL];
+    double sum = 0.0;
+    for (int64_t block = 0; block < blocks; block++) sum += (double)block_amax(src, total, block);
+    global[AT_OFFSET] = (float)(sum / (double)blocks);
+    fill_map(global + AT_MAP);
+    for (int64_t block = 0; block < blocks; block += NESTED)
+        global[AT_ABSMAX + block / NESTED] =
+            encode_absmax((uint8_t *)dst->plane[OQ_PLANE_SCALE] + block, global + AT_MAP, global[AT_OFFSET],
+                          src, total, block, oq_min_i64(NESTED, blocks - block));
+    encode_codes(f, dst->plane[OQ_PLANE_DATA], src, total);
+}
+
+#define BNB4(label, word, more_planes, encoder)                                                              \
+    {                                                                                                        \
+        .name = label, .kernel_name = word,                                                                  \
+        .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE | (more_planes), .block_n = 1,                  \
+        .block_k = BLOCK, .plane_bytes = bnb4_plane_bytes, .decode_row = oq_span_decode_row,                 \
+        .decode_span = bnb4_decode_span, .encode = encoder                                                   \
+    }
+
+const oq_format oq_format_nf4_b64 = BNB4("nf4_b64", "nf4", 0u, plain_encode);
+const oq_format oq_format_fp4_b64 = BNB4("fp4_b64", "fp4", 0u, plain_encode);
+const oq_format oq_format_nf4_b64_nested =
+    BNB4("nf4_b64_nested", "nf4", 1u << OQ_PLANE_GLOBAL, nested_encode);
+const oq_format oq_format_fp4_b64_nested =
+    BNB4("fp4_b64_nested", "fp4", 1u << OQ_PLANE_GLOBAL, nested_encode);

@@ -1,0 +1,72 @@
+/* format_nvfp4.c -- e2m1 codes with an e4m3 scale per 16 columns of a row and an f32 scale of the tensor. */
+#include "format/format_group.h"
+
+#include <string.h>
+
+#include "base/size.h"
+#include "format/float4.h"
+#include "format/float8.h"
+#include "format/format_scaled.h"
+
+enum { GROUP = 16 };
+static const oq_group_traits traits = {
+    .table = oq_e2m1_table, .scale_bytes = 1, .global_bytes = sizeof(float)};
+
+static size_t nvfp4_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, int64_t k)
+{
+    return oq_group_plane_bytes(f, &traits, plane, n, k);
+}
+
+/* The two scales are multiplied first, then the code: what producers do, to the last bit. */
+static void nvfp4_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row,
+                              int64_t first, int64_t count, int64_t n, int64_t k)
+{
+    (void)f, (void)n;
+    const uint8_t *const scale = (const uint8_t *)src->plane[OQ_PLANE_SCALE] + row * oq_ceil_div(k, GROUP);
+    float global;
+    memcpy(&global, src->plane[OQ_PLANE_GLOBAL], sizeof global);
+    oq_group_codes(&traits, dst, src, row, first, count, k);
+    for (int64_t c = first; c < first + count;) {
+        const int64_t end = oq_min_i64((c / GROUP + 1) * GROUP, first + count);
+        const float by = oq_e4m3_to_f32(scale[c / GROUP]) * global;
+        for (; c < end; c++) dst[c - first] *= by;
+    }
+}
+
+/* A block's scale is at least the smallest there is, so that small blocks are not lost; all zero: scale 0. */
+static void encode_group(const oq_format *f, const oq_planes_mut *dst, int64_t group, uint8_t *codes,
+                         const float *x, int64_t count)
+{
+    (void)f;
+    float global, scaled[GROUP];
+    memcpy(&global, dst->plane[OQ_PLANE_GLOBAL], sizeof global);
+    const float amax = oq_amax(x, 1, count, count);
+    uint8_t scale = amax > 0 || amax != amax ? oq_e4m3_from_f32(amax / 6.0f / global) : 0;
+    if (amax > 0 && scale == 0) scale = 1;
+    ((uint8_t *)dst->plane[OQ_PLANE_SCALE])[group] = scale;
+    memset(codes, 0, (size_t)count);
+    const float by = oq_e4m3_to_f32(scale) * global;
+    if (!(by > 0)) return;
+    for (int64_t i = 0; i < count; i++) scaled[i] = x[i] / by;
+    oq_dtype_f4_e2m1.from_f32(codes, scaled, (size_t)count);
+}
+
+static void nvfp4_encode(const oq_format *f, oq_planes_mut *dst, const float *src, int64_t n, int64_t k)
+{
+    const float amax = oq_amax(src, n, k, k);
+    float global = amax / (6.0f * OQ_E4M3_MAX);
+    if (global < 0x1p-100f) global = 1.0f; /* all zero, or too small to have a block scale below it */
+    memcpy(dst->plane[OQ_PLANE_GLOBAL], &global, sizeof global);
+    oq_group_encode(f, &traits, dst, src, n, k, encode_group);
+}
+
+const oq_format oq_format_nvfp4 = {.name = "nvfp4",
+                                   .kernel_name = "nvfp4",
+                                   .planes =
+                                       1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE | 1u << OQ_PLANE_GLOBAL,
+                                   .block_n = 1,
+                                   .block_k = GROUP,
+                                   .plane_bytes = nvfp4_plane_bytes,
+                                   .decode_row = oq_span_decode_row,
+                                   .decode_span = nvfp4_decode_span,
+                                   .encode = nvfp4_encode};
