@@ -96,5 +96,6 @@ const oq_format oq_format_fp8_e4m3_group128 = {.name = "fp8_e4m3_group128",
                                                .block_n = 1,
                                                .block_k = 128,
                                                .plane_bytes = oq_scaled_plane_bytes,
-                                               .decode_row = oq_scaled_decode_row,
+                                               .decode_row = oq_span_decode_row,
+                                               .decode_span = oq_scaled_decode_span,
                                                .encode = fp8_encode128};

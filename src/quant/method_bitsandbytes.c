@@ -2,6 +2,8 @@
  */
 #include "quant/method.h"
 
+#include <string.h>
+
 static const oq_method_option options[] = {
     {.name = "quant_type",
      .aliases = "bnb_4bit_quant_type",
@@ -39,6 +41,25 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
     return OQ_OK;
 }
 
+/* load_in_8bit says that the file is quantized; LLM.int8's threshold for plain weights is refused here, not passed
+ * over. */
+static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out)
+{
+    const bool nf4 = strcmp(oq_json_string(oq_json_get(args->options, "quant_type")), "nf4") == 0;
+    const bool nested = oq_json_bool(oq_json_get(args->options, "compress_statistics"), true);
+    if (oq_json_get(args->options, "llm_int8_threshold"))
+        return oq_fail(
+            env, OQ_E_UNSUPPORTED,
+            "%s: layer '%s': option 'llm_int8_threshold' of method 'bitsandbytes' is not in this build "
+            "yet; plain weights become NF4 or FP4",
+            layer->component, layer->name);
+    if (nested)
+        out->weight = nf4 ? &oq_format_nf4_b64_nested : &oq_format_fp4_b64_nested;
+    else
+        out->weight = nf4 ? &oq_format_nf4_b64 : &oq_format_fp4_b64;
+    return OQ_OK;
+}
+
 const oq_method oq_method_bitsandbytes = {
     .name = "bitsandbytes",
     .aliases = "bnb",
@@ -49,6 +70,6 @@ const oq_method oq_method_bitsandbytes = {
     .tolerated = "*",
     .file_keys =
         "load_in_4bit,_load_in_4bit,load_in_8bit,_load_in_8bit,bnb_4bit_quant_type,llm_int8_skip_modules",
-    .missing = OQ_METHOD_MISSING,
     .validate = validate,
+    .choose = choose,
 };

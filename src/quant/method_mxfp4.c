@@ -2,7 +2,10 @@
  * smoothing scale, 8-bit activations for chosen steps and layers. */
 #include "quant/method_mxfp4.h"
 
+#include "format/float4.h"
+
 #include <ctype.h>
+#include <string.h>
 
 static const oq_method_option options[] = {
     OQ_METHOD_SERIALIZED_ROW("is_checkpoint_mxfp4_serialized"),
@@ -18,7 +21,8 @@ static const oq_method_option options[] = {
      .max = 2,
      .fallback = "0",
      .side = OQ_SIDE_REQUEST,
-     .help = "0: the OCP exponent; 2: the exponent chosen at 7.25"},
+     .help = "0: the OCP exponent, floor(log2 amax) - 2; 2: the least exponent that brings amax to 7.25 or "
+             "below"},
     {0},
 };
 
@@ -59,6 +63,37 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
     return OQ_OK;
 }
 
+static bool has_name(const oq_json *names, const char *name)
+{
+    for (size_t i = 0; i < oq_json_size(names); i++)
+        if (strcmp(oq_json_string(oq_json_at(names, i)), name) == 0) return true;
+    return false;
+}
+
+/* A layer that is named, or has a part that is, keeps its 4-bit weights and gets 8-bit activations. */
+static bool falls_back(const oq_method_args *args, const oq_layer_desc *layer)
+{
+    const oq_json *names = oq_json_get(args->options, "w4a8_fallback_layers");
+    bool yes = has_name(names, layer->name);
+    for (int i = 0; i < layer->n_parts; i++) yes |= has_name(names, layer->parts[i]);
+    return yes;
+}
+
+static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out)
+{
+    const bool q725 = oq_json_int(oq_json_get(args->options, "mxfp4_scale_alg"), 0) == 2;
+    if (oq_json_size(oq_json_get(args->options, "w4a8_fallback_steps")) > 0)
+        return oq_fail(
+            env, OQ_E_UNSUPPORTED,
+            "%s: layer '%s': option 'w4a8_fallback_steps' of method 'mxfp4' is not in this build yet",
+            layer->component, layer->name);
+    out->weight = q725 ? &oq_format_mxfp4_q725 : &oq_format_mxfp4;
+    out->act = &oq_dtype_f4_e2m1;
+    out->act_scale = q725 ? OQ_ACT_DYNAMIC_MX_Q725 : OQ_ACT_DYNAMIC_MX;
+    if (falls_back(args, layer)) out->act = &oq_dtype_f8_e4m3, out->act_scale = OQ_ACT_DYNAMIC_MX;
+    return OQ_OK;
+}
+
 const oq_method oq_method_mxfp4 = {
     .name = "mxfp4",
     .help = "weights and activations in MXFP4: e2m1 with a power of two per 32 columns",
@@ -66,6 +101,6 @@ const oq_method oq_method_mxfp4 = {
     .online = true,
     .serialized = true,
     .tolerated = "*",
-    .missing = OQ_METHOD_MISSING,
     .validate = validate,
+    .choose = choose,
 };

@@ -7,6 +7,14 @@ static const oq_method_option options[] = {
     {0},
 };
 
+/* An incomplete last group of a row is a shorter group; nothing is padded. */
+static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out)
+{
+    (void)env, (void)args, (void)layer;
+    *out = (oq_scheme){&oq_format_mxfp8, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX};
+    return OQ_OK;
+}
+
 const oq_method oq_method_mxfp8 = {
     .name = "mxfp8",
     .help = "weights and activations in MXFP8: e4m3 with a power of two per 32 columns",
@@ -14,5 +22,5 @@ const oq_method oq_method_mxfp8 = {
     .online = true,
     .serialized = true,
     .tolerated = "*",
-    .missing = OQ_METHOD_MISSING,
+    .choose = choose,
 };

@@ -86,6 +86,10 @@ static void test_methods_cost_what_their_arithmetic_costs(void **state)
         {"fp8 per channel", "{\"transformer\":{\"method\":\"fp8\",\"weight_strategy\":\"channel\"}}", 40.05},
         {"fp8 per block", "{\"transformer\":{\"method\":\"fp8\",\"weight_strategy\":\"block\"}}", 40.86},
         {"int8", "{\"transformer\":{\"method\":\"int8\"}}", 50.88},
+        {"mxfp8", "{\"transformer\":{\"method\":\"mxfp8\"}}", 39.94},
+        {"mxfp4", "{\"transformer\":{\"method\":\"mxfp4\"}}", 29.87},
+        {"nf4", "{\"transformer\":{\"method\":\"bitsandbytes\",\"compress_statistics\":false}}", 34.2},
+        {"nf4, nested scales", "{\"transformer\":{\"method\":\"bitsandbytes\"}}", 34.2},
     };
     oq_env *env = NULL;
     assert_int_equal(oq_env_new(NULL, &env), OQ_OK);

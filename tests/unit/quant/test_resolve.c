@@ -310,9 +310,7 @@ static void test_missing(void **state)
                   "transformer|'layers.1.feed_forward.w2'|'modelopt_fp4'|not in this build yet");
     static const struct {
         const char *request, *method;
-    } rows[] = {{"mxfp8", "mxfp8"},
-                {"gptq", "gptq"},
-                {"bnb", "bitsandbytes"},
+    } rows[] = {{"gptq", "gptq"},
                 {"gguf", "gguf"},
                 {"mxfp4_dualscale", "mxfp4_dualscale"}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
@@ -323,6 +321,42 @@ static void test_missing(void **state)
     }
     refuse(w, "{\"method\": \"auto-round\", \"bits\": 4, \"group_size\": 128}", OQ_E_MISMATCH,
            "'inc' reads checkpoints that were quantized beforehand|plain");
+}
+
+/* What the options of the 4-bit methods mean for a layer, and those that do not run yet. */
+static void test_four_bits(void **state)
+{
+    static const struct {
+        const char *request, *scheme;
+    } rows[] = {
+        {"mxfp8", "w: mxfp8 a: fp8_e4m3 dynamic_mx32"},
+        {"mxfp4", "w: mxfp4 a: fp4_e2m1 dynamic_mx32"},
+        {"{\"method\": \"mxfp4\", \"mxfp4_scale_alg\": 2}", "w: mxfp4_q725 a: fp4_e2m1 dynamic_mx32_q725"},
+        {"{\"method\": \"mxfp4\", \"w4a8_fallback_layers\": [\"layers.0.other\"]}",
+         "w: mxfp4 a: fp4_e2m1 dynamic_mx32"},
+        {"{\"method\": \"mxfp4\", \"w4a8_fallback_layers\": [\"layers.1.feed_forward.w2\"]}",
+         "w: mxfp4 a: fp8_e4m3 dynamic_mx32"},
+        {"bnb", "w: nf4_b64_nested a: none"},
+        {"{\"method\": \"bnb\", \"compress_statistics\": false}", "w: nf4_b64 a: none"},
+        {"{\"method\": \"bnb\", \"quant_type\": \"fp4\"}", "w: fp4_b64_nested a: none"},
+        {"{\"method\": \"bnb\", \"quant_type\": \"FP4\", \"bnb_4bit_use_double_quant\": false}",
+         "w: fp4_b64 a: none"},
+    };
+    world *w = *state;
+    oq_layer_choice c;
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        char text[96];
+        assert_int_equal(resolve(w, rows[i].request), OQ_OK);
+        assert_int_equal(choose(w, W2, &c), OQ_OK);
+        oq_scheme_describe(&c.scheme, text, sizeof text);
+        assert_string_equal(text, rows[i].scheme);
+    }
+    assert_int_equal(resolve(w, "{\"method\": \"mxfp4\", \"w4a8_fallback_steps\": [0]}"), OQ_OK);
+    check_refusal(w, "", choose(w, W2, &c), OQ_E_UNSUPPORTED,
+                  "'layers.1.feed_forward.w2'|'w4a8_fallback_steps'|'mxfp4'|not in this build yet");
+    assert_int_equal(resolve(w, "{\"method\": \"bnb\", \"llm_int8_threshold\": 6.0}"), OQ_OK);
+    check_refusal(w, "", choose(w, W2, &c), OQ_E_UNSUPPORTED,
+                  "'layers.1.feed_forward.w2'|'llm_int8_threshold'|'bitsandbytes'|not in this build yet");
 }
 
 /* 47, 48: a global request for a producer's layout leaves encoders alone; fp8 does not; a named one reaches them. */
@@ -847,6 +881,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_components, setup, teardown),
         cmocka_unit_test_setup_teardown(test_component_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_missing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_four_bits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_encoders, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ignored, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unmatched, setup, teardown),
