@@ -25,8 +25,10 @@ typedef struct spelling {
     const oq_format *format;
     const char *scale;  /* name of the scale tensor */
     bool input_scale;   /* static activations */
-    const char *config; /* quantization_config of the file */
+    const char *config; /* quantization_config of the file; NULL: none, the tensors tell */
     const char *online; /* the request that makes the same of plain weights; NULL: none does */
+    const char *marker; /* an empty tensor that tells the spelling; NULL: none */
+    const char *weight; /* what stands for "weight" in names of codes; NULL: that */
 } spelling;
 
 typedef struct writer { /* header and data of a safetensors file in the making */
@@ -80,7 +82,8 @@ static void put_quantized(writer *w, const spelling *s, const oq_ckpt_tensor *t)
     const int stem = (int)strlen(t->name) - 7;
     t->dtype->to_f32(values, t->data, (size_t)t->elems);
     s->format->encode(s->format, &(oq_planes_mut){{codes, scales}}, values, n, k);
-    put(w, t->name, s->format->element->name, t->dim, 2, codes, code_bytes);
+    snprintf(name, sizeof name, "%.*s.%s", stem, t->name, s->weight ? s->weight : "weight");
+    put(w, name, s->format->element->name, t->dim, 2, codes, code_bytes);
     const int64_t rows = s->format->block_n ? (n + s->format->block_n - 1) / s->format->block_n : 1;
     const int64_t cols = s->format->block_k ? (k + s->format->block_k - 1) / s->format->block_k : 1;
     snprintf(name, sizeof name, "%.*s.%s", stem, t->name, s->scale);
@@ -107,6 +110,7 @@ static void write_weights(oq_env *env, const spelling *s, const char *dir)
         else
             put(&w, t->name, t->type_name, t->dim, t->n_dims, t->data, t->bytes);
     }
+    if (s->marker) put(&w, s->marker, "F8_E4M3", (const int64_t[]){0}, 1, NULL, 0);
     oq_strbuf_putc(&w.header, '}');
     scratch_safetensors(dir, "diffusion_pytorch_model.safetensors", oq_strbuf_text(&w.header), w.data.text,
                         w.data.size);
@@ -120,8 +124,10 @@ static void write_config(oq_env *env, const spelling *s, const char *dir)
     oq_json *config = NULL, *quant = NULL;
     char *text = NULL;
     assert_int_equal(oq_json_parse_file(env, MODEL "/transformer/config.json", 1 << 20, &config), OQ_OK);
-    assert_int_equal(oq_json_parse(env, s->config, strlen(s->config), "t", &quant), OQ_OK);
-    assert_true(oq_json_set(config, "quantization_config", quant));
+    if (s->config) {
+        assert_int_equal(oq_json_parse(env, s->config, strlen(s->config), "t", &quant), OQ_OK);
+        assert_true(oq_json_set(config, "quantization_config", quant));
+    }
     assert_int_equal(oq_json_dump(env, config, OQ_JSON_INDENT, &text), OQ_OK);
     scratch_text(dir, "config.json", text);
     oq_free(env, text);
@@ -177,17 +183,38 @@ static void test_spellings(void **state)
     oq_env *env = *state;
     static const spelling rows[] = {
         {"int8", &oq_format_int8_channel, "weight_scale", false, "{\"quant_method\": \"int8\"}",
-         "{\"transformer\": {\"method\": \"int8\"}}"},
+         .online = "{\"transformer\": {\"method\": \"int8\"}}"},
         {"fp8_channel", &oq_format_fp8_e4m3_channel, "weight_scale", false,
          "{\"quant_method\": \"fp8\", \"activation_scheme\": \"dynamic\"}",
-         "{\"transformer\": {\"method\": \"fp8\", \"weight_strategy\": \"channel\"}}"},
-        {"int8_tensor", &oq_format_int8_tensor, "weight_scale", false, "{\"quant_method\": \"int8\"}", NULL},
+         .online = "{\"transformer\": {\"method\": \"fp8\", \"weight_strategy\": \"channel\"}}"},
+        {"int8_tensor", &oq_format_int8_tensor, "weight_scale", false, "{\"quant_method\": \"int8\"}",
+         .online = NULL},
         {"fp8_tensor", &oq_format_fp8_e4m3_tensor, "weight_scale", false, "{\"quant_method\": \"fp8\"}",
-         NULL},
+         .online = NULL},
         {"fp8_static", &oq_format_fp8_e4m3_tensor, "weight_scale", true,
-         "{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\"}", NULL},
+         "{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\"}", .online = NULL},
         {"fp8_block", &oq_format_fp8_e4m3_block128, "weight_scale_inv", false,
-         "{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128], \"fmt\": \"e4m3\"}", NULL},
+         "{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128], \"fmt\": \"e4m3\"}", .online = NULL},
+        {"modelopt_fp8", &oq_format_fp8_e4m3_tensor, "weight_scale", true,
+         "{\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\", \"ignore\": [\"all_*\", \"cap_*\", "
+         "\"t_embedder*\", "
+         "\"*adaLN_modulation*\"]}",
+         .online = NULL},
+        {"modelopt_fp8_block", &oq_format_fp8_e4m3_block128, "weight_scale", false,
+         "{\"quant_method\": \"modelopt\", \"quant_algo\": \"fp8_pb_wo\"}", .online = NULL},
+        {"comfy", &oq_format_fp8_e4m3_tensor, "scale_weight", false, NULL, NULL, .marker = "scaled_fp8"},
+        {"ct_int8", &oq_format_int8_channel, "weight_scale", false,
+         "{\"quant_method\": \"compressed-tensors\", \"format\": \"int-quantized\", \"config_groups\": "
+         "{\"group_0\": "
+         "{\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 8, \"type\": \"int\", \"strategy\": "
+         "\"channel\", "
+         "\"symmetric\": true}, \"input_activations\": {\"num_bits\": 8, \"type\": \"int\", \"strategy\": "
+         "\"token\", "
+         "\"dynamic\": true, \"symmetric\": true}}}, \"ignore\": [\"re:.*embedder\", \"re:all_final.*\", "
+         "\"re:.*adaLN_modulation.*\"]}",
+         .online = "{\"transformer\": {\"method\": \"int8\"}}"},
+        {"quanto", &oq_format_int8_channel, "weight._scale", false, "{\"quant_method\": \"quanto\"}", NULL,
+         .weight = "weight._data"},
     };
     oq_media *plain = generate(env, MODEL, NULL);
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
