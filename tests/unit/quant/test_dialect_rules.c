@@ -1,0 +1,304 @@
+/* test_dialect_rules.c -- what producers' metadata says about a layer is held against its tensors: each way in which
+ * the two do not fit is refused with one sentence. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "quant/resolve.h"
+
+#include "support/memory_ckpt.h"
+
+#include <string.h>
+
+enum { N = 4, K = 8 };
+
+static uint8_t codes[N * K];
+static uint16_t plain[N * K];
+static float one = 0.5f, rows[N] = {1, 2, 3, 4};
+
+typedef struct world {
+    oq_env *env;
+    memory_ckpt ckpt;
+    oq_json *quant;
+    oq_resolved *resolved;
+} world;
+
+static int setup(void **state)
+{
+    static world w;
+    memset(&w, 0, sizeof w);
+    memset(codes, 0x38, sizeof codes);
+    if (oq_env_new(NULL, &w.env) != OQ_OK) return -1;
+    memory_ckpt_init(&w.ckpt);
+    *state = &w;
+    return 0;
+}
+
+static void forget(world *w)
+{
+    oq_resolved_free(w->resolved);
+    oq_json_free(w->quant);
+    w->resolved = NULL, w->quant = NULL;
+}
+
+static int teardown(void **state)
+{
+    world *w = *state;
+    forget(w);
+    oq_env_free(w->env);
+    return 0;
+}
+
+static void start(world *w, const oq_dtype *dtype)
+{
+    memory_ckpt_init(&w->ckpt);
+    memory_ckpt_add(&w->ckpt, "a.weight", dtype, dtype->bytes == 1 ? (const void *)codes : plain, N, K);
+}
+
+static void add(world *w, const char *name, const oq_dtype *dtype, const void *data, int64_t n)
+{
+    memory_ckpt_add(&w->ckpt, name, dtype, data, n, -1);
+}
+
+/* `config` NULL: the tensors alone. */
+static oq_status resolve(world *w, const char *config)
+{
+    forget(w);
+    oq_env_clear(w->env);
+    if (config) assert_int_equal(oq_json_parse(w->env, config, strlen(config), "t", &w->quant), OQ_OK);
+    const oq_resolve_input in = {.name = "transformer",
+                                 .class_name = "Net",
+                                 .quantizable = true,
+                                 .quant = w->quant,
+                                 .quant_source = "net/config.json",
+                                 .ckpt = &w->ckpt.ckpt};
+    return oq_resolve(w->env, NULL, &in, 1, &w->resolved);
+}
+
+static oq_status locate(world *w, const char *config, oq_part_source *part, bool *found)
+{
+    OQ_TRY(resolve(w, config));
+    const oq_resolved_component *c = &w->resolved->components[0];
+    assert_non_null(c->dialect);
+    return c->dialect->locate(w->env, &c->declared, &w->ckpt.ckpt, "a", N, K, part, found);
+}
+
+static void refuse(world *w, const char *config, oq_status status, const char *text)
+{
+    oq_part_source part;
+    bool found = false;
+    assert_int_equal(locate(w, config, &part, &found), status);
+    assert_false(found);
+    assert_string_equal(oq_env_error(w->env), text);
+}
+
+static void accept(world *w, const char *config, const oq_format *format, oq_act_scale act)
+{
+    oq_part_source part;
+    bool found = false;
+    if (locate(w, config, &part, &found) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
+    assert_int_equal(found, format != NULL);
+    if (!format) return;
+    assert_ptr_equal(part.format, format);
+    assert_int_equal(part.act_scale, act);
+}
+
+#define MODELOPT(algo) "{\"quant_method\": \"modelopt\", \"quant_algo\": \"" algo "\"}"
+#define MIXED(name, algo)                                                                                    \
+    "{\"quant_method\": \"modelopt\", \"quant_algo\": \"MIXED_PRECISION\", \"quantized_layers\": {\"" name   \
+    "\": {\"quant_algo\": \"" algo "\"}}}"
+
+static void test_modelopt(void **state)
+{
+    world *w = *state;
+    start(w, &oq_dtype_f8_e4m3);
+    add(w, "a.weight_scale", &oq_dtype_f32, &one, -1);
+    refuse(w, MODELOPT("FP8"), OQ_E_FORMAT,
+           "tensor 'a.input_scale' is missing: the checkpoint declares static activations");
+    refuse(w, MODELOPT("FP8_PER_CHANNEL_PER_TOKEN"), OQ_E_FORMAT,
+           "scale 'a.weight_scale' is []; for a weight of [4, 8] it must be [4] or [4, 1]");
+    add(w, "a.input_scale", &oq_dtype_f32, &one, -1);
+    accept(w, MODELOPT("FP8"), &oq_format_fp8_e4m3_tensor, OQ_ACT_STATIC_TENSOR);
+    accept(w, MIXED("a", "FP8"), &oq_format_fp8_e4m3_tensor, OQ_ACT_STATIC_TENSOR);
+    refuse(w, MIXED("b", "FP8"), OQ_E_FORMAT,
+           "tensor 'a.weight' is F8_E4M3, but quantized_layers does not name 'a'");
+    refuse(w, MIXED("a", "NVFP4_SVD"), OQ_E_UNSUPPORTED,
+           "layer 'a': quant_algo 'NVFP4_SVD' is not in this build yet; FP8, FP8_PER_CHANNEL_PER_TOKEN, "
+           "FP8_PB_WO and "
+           "W8A8_SQ_PER_CHANNEL are");
+    add(w, "a.weight_scale", &oq_dtype_f32, rows, N);
+    refuse(w, MODELOPT("FP8"), OQ_E_FORMAT,
+           "scale 'a.weight_scale' is [4]; the metadata says one scale for the whole weight");
+    refuse(w, MODELOPT("FP8_PER_CHANNEL_PER_TOKEN"), OQ_E_FORMAT,
+           "tensor 'a.input_scale' is there although the checkpoint declares dynamic activations");
+    start(w, &oq_dtype_i8);
+    add(w, "a.weight_scale", &oq_dtype_f32, rows, N);
+    add(w, "a.input_scale", &oq_dtype_f32, &one, -1);
+    accept(w, MODELOPT("W8A8_SQ_PER_CHANNEL"), &oq_format_int8_channel, OQ_ACT_STATIC_TENSOR);
+    add(w, "a.pre_quant_scale", &oq_dtype_bf16, plain, K);
+    refuse(w, MODELOPT("W8A8_SQ_PER_CHANNEL"), OQ_E_UNSUPPORTED,
+           "tensor 'a.pre_quant_scale' scales the activations of its layer before they are quantized, which "
+           "is not in "
+           "this build yet");
+    start(w, &oq_dtype_bf16);
+    accept(w, MODELOPT("FP8"), NULL, OQ_ACT_NONE);
+    accept(w, MIXED("b", "FP8"), NULL, OQ_ACT_NONE);
+    add(w, "a.weight_scale", &oq_dtype_f32, &one, -1);
+    refuse(w, MODELOPT("FP8"), OQ_E_FORMAT,
+           "tensor 'a.weight_scale' is there, but 'a.weight' is BF16, not F8_E4M3");
+}
+
+static void comfy_word(world *w, const char *text)
+{
+    add(w, "a.comfy_quant", &oq_dtype_u8, text, (int64_t)strlen(text));
+}
+
+static void test_comfy(void **state)
+{
+    world *w = *state;
+    start(w, &oq_dtype_f8_e4m3);
+    add(w, "a.weight_scale", &oq_dtype_f32, &one, -1);
+    comfy_word(w, "{\"format\": \"float8_e4m3fn\"}");
+    accept(w, NULL, &oq_format_fp8_e4m3_tensor, OQ_ACT_DYNAMIC_TOKEN);
+    add(w, "a.input_scale", &oq_dtype_f32, &one, -1);
+    accept(w, NULL, &oq_format_fp8_e4m3_tensor, OQ_ACT_STATIC_TENSOR);
+    comfy_word(w, "{\"format\": \"float8_e4m3fn\", \"params\": {\"full_precision_matrix_mult\": true}}");
+    accept(w, NULL, &oq_format_fp8_e4m3_tensor, OQ_ACT_NONE);
+    add(w, "a.scale_input", &oq_dtype_f32, &one, -1);
+    refuse(w, NULL, OQ_E_FORMAT,
+           "tensors 'a.input_scale' and 'a.scale_input' are two scales of one layer's activations");
+    comfy_word(w, "{\"full_precision_matrix_mult\": true}");
+    refuse(w, NULL, OQ_E_FORMAT, "tensor 'a.comfy_quant' says nothing about the format of layer 'a'");
+    comfy_word(w, "{\"format\": \"float8_e4m3fn\"");
+    assert_int_equal(resolve(w, NULL), OQ_E_FORMAT);
+    assert_non_null(strstr(oq_env_error(w->env), "a.comfy_quant"));
+
+    start(w, &oq_dtype_bf16);
+    comfy_word(w, "{\"format\": \"float8_e4m3fn\"}");
+    refuse(w, NULL, OQ_E_FORMAT,
+           "layer 'a' is said to be in ComfyUI's format 'float8_e4m3fn', but 'a.weight' is BF16");
+    memory_ckpt_remove(&w->ckpt, "a.weight");
+    memory_ckpt_add(&w->ckpt, "b.weight", &oq_dtype_f8_e4m3, codes, N, K);
+    refuse(w, NULL, OQ_E_FORMAT, "tensor 'a.comfy_quant' describes layer 'a', but 'a.weight' is missing");
+
+    start(w, &oq_dtype_f8_e4m3);
+    add(w, "scaled_fp8", &oq_dtype_f8_e4m3, codes, 0);
+    refuse(w, NULL, OQ_E_FORMAT, "tensor 'a.weight' is F8_E4M3, but its scale 'a.weight_scale' is missing");
+}
+
+#define GROUP(weights, inputs)                                                                               \
+    "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"g\": {\"targets\": [\"Linear\"], "     \
+    "\"format\": \"float-quantized\", \"weights\": " weights ", \"input_activations\": " inputs "}}}"
+#define FLOAT8(strategy)                                                                                     \
+    "{\"num_bits\": 8, \"type\": \"float\", \"symmetric\": true, \"strategy\": \"" strategy "\"}"
+#define INPUT8(strategy, dynamic)                                                                            \
+    "{\"num_bits\": 8, \"type\": \"float\", \"symmetric\": true, \"strategy\": \"" strategy                  \
+    "\", \"dynamic\": " dynamic "}"
+
+static void test_compressed_tensors(void **state)
+{
+    world *w = *state;
+    start(w, &oq_dtype_f8_e4m3);
+    add(w, "a.weight_scale", &oq_dtype_f32, rows, N);
+    accept(w, GROUP(FLOAT8("channel"), "null"), &oq_format_fp8_e4m3_channel, OQ_ACT_NONE);
+    accept(w, GROUP(FLOAT8("channel"), INPUT8("token", "true")), &oq_format_fp8_e4m3_channel,
+           OQ_ACT_DYNAMIC_TOKEN);
+    refuse(w, GROUP(FLOAT8("channel"), INPUT8("tensor", "false")), OQ_E_FORMAT,
+           "tensor 'a.input_scale' is missing: the checkpoint declares static activations");
+    refuse(
+        w, GROUP(FLOAT8("channel"), INPUT8("tensor", "true")), OQ_E_UNSUPPORTED,
+        "layer 'a': group 'g' has input_activations of 8 bits, type 'float', strategy 'tensor', which is not "
+        "in this "
+        "build yet; symmetric 8 bits of the weights' own type are: dynamic per token (per 128 columns beside "
+        "blocks), or static per tensor");
+    refuse(w, GROUP(FLOAT8("tensor"), "null"), OQ_E_FORMAT,
+           "scale 'a.weight_scale' is [4]; the metadata says one scale for the whole weight");
+    refuse(w, GROUP("{\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\"}", "null"),
+           OQ_E_UNSUPPORTED,
+           "layer 'a': group 'g' has weights of 4 bits, type 'int', strategy 'group', which is not in this "
+           "build yet; "
+           "symmetric 8 bits of type float or int are, per tensor, channel or 128 x 128 block");
+    refuse(
+        w,
+        "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"g\": {\"targets\": [\"re:b.*\"]}}}",
+        OQ_E_FORMAT, "layer 'a' is quantized, but no group of config_groups means it");
+    /* A name goes before a pattern, a pattern before a class. */
+    accept(
+        w,
+        "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"g\": {\"targets\": [\"Linear\"], "
+        "\"weights\": {\"num_bits\": 4}}, \"h\": {\"targets\": [\"re:a\"], \"weights\": " FLOAT8(
+            "channel") "}}}",
+        &oq_format_fp8_e4m3_channel, OQ_ACT_NONE);
+    start(w, &oq_dtype_bf16);
+    accept(w, GROUP(FLOAT8("channel"), "null"), NULL, OQ_ACT_NONE);
+    memory_ckpt_remove(&w->ckpt, "a.weight");
+    add(w, "a.weight_packed", &oq_dtype_i32, plain, 2);
+    refuse(w,
+           "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", \"config_groups\": "
+           "{\"g\": "
+           "{\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, \"type\": \"int\"}}}}",
+           OQ_E_UNSUPPORTED,
+           "tensor 'a.weight_packed' is in the layout 'pack-quantized', which is not in this build yet");
+}
+
+static void test_quanto_and_autoround(void **state)
+{
+    world *w = *state;
+    memory_ckpt_init(&w->ckpt);
+    memory_ckpt_add(&w->ckpt, "a.weight._data", &oq_dtype_f8_e4m3, codes, N, K);
+    refuse(w, "{\"quant_method\": \"quanto\"}", OQ_E_FORMAT,
+           "tensor 'a.weight._data' is F8_E4M3, but its scale 'a.weight._scale' is missing");
+    memory_ckpt_add(&w->ckpt, "a.weight._scale", &oq_dtype_f32, rows, N, 1);
+    accept(w, "{\"quant_method\": \"quanto\"}", &oq_format_fp8_e4m3_channel, OQ_ACT_NONE);
+    accept(w, NULL, &oq_format_fp8_e4m3_channel, OQ_ACT_NONE);
+    refuse(w, "{\"quant_method\": \"quanto\", \"activations\": \"int8\"}", OQ_E_UNSUPPORTED,
+           "method 'quanto': activations_dtype 'int8' is not in this build yet; plain activations are");
+
+    start(w, &oq_dtype_f8_e4m3);
+    add(w, "a.weight_scale", &oq_dtype_f32, rows, N);
+    static const char autoround[] =
+        "{\"quant_method\": \"auto-round\", \"bits\": 8, \"group_size\": -1, \"data_type\": "
+        "\"fp\", \"packing_format\": \"auto_round:fp8_static\"}";
+    refuse(w, autoround, OQ_E_FORMAT,
+           "tensor 'a.input_scale' is missing: the checkpoint declares static activations");
+    add(w, "a.input_scale", &oq_dtype_bf16, plain, 1);
+    refuse(w, autoround, OQ_E_FORMAT, "tensor 'a.input_scale' is 0; it must be positive and finite");
+    add(w, "a.input_scale", &oq_dtype_f32, &one, 1);
+    accept(w, autoround, &oq_format_fp8_e4m3_channel, OQ_ACT_STATIC_TENSOR);
+}
+
+/* Files that fit two spellings are not guessed at; one that lost its scales is no cast file. */
+static void test_evidence(void **state)
+{
+    world *w = *state;
+    start(w, &oq_dtype_f8_e4m3);
+    add(w, "a.weight_scale", &oq_dtype_f32, &one, -1);
+    memory_ckpt_add(&w->ckpt, "b.weight", &oq_dtype_i8, codes, N, K);
+    add(w, "b.weight_scale", &oq_dtype_f32, &one, -1);
+    assert_int_equal(resolve(w, NULL), OQ_E_FORMAT);
+    assert_string_equal(
+        oq_env_error(w->env),
+        "component 'transformer': its tensors fit the spellings 'fp8' and 'int8'; a quantization_config "
+        "in its config.json must say which it is");
+
+    start(w, &oq_dtype_f8_e4m3);
+    add(w, "b.weight_scale", &oq_dtype_f32, &one, -1);
+    assert_int_equal(resolve(w, NULL), OQ_OK);
+    assert_null(w->resolved->components[0].dialect);
+    memory_ckpt_remove(&w->ckpt, "b.weight_scale");
+    accept(w, NULL, &oq_format_fp8_e4m3_tensor, OQ_ACT_NONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_modelopt, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_comfy, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_compressed_tensors, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_quanto_and_autoround, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_evidence, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
