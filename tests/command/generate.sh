@@ -85,6 +85,7 @@ expect 0 '' generate -m "$model" -p '' $quick -o noword.png
 
 # guidance, schedule
 generate -s 7 --guidance-scale 3 -n 'red' -o guided.png
+expect 0 'warning: the negative prompt has no effect' generate -m "$model" -p x -n red -W 64 -H 64 --steps 1 -o n.png
 generate -s 7 --sigmas 1,0.5 -o sigmas.png
 expect 2 'does not fall' generate -m "$model" -p x --sigmas 0.5,1
 expect 2 'not a number' generate -m "$model" -p x --sigmas 1,x
