@@ -10,6 +10,7 @@
 #include "support/scratch.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct bench {
@@ -454,6 +455,68 @@ static void test_refusals(void **state)
             "tensor 's' is F8_E8M0, whose values are not read by this build yet");
 }
 
+/* Memory that ends at the n-th allocation, for every n: a sentence, no crash, no leak. */
+static void *failing_allocate(void *user, size_t bytes)
+{
+    long *left = user;
+    return (*left)-- > 0 ? aligned_alloc(64, (bytes + 127) / 64 * 64) : NULL;
+}
+
+static void failing_release(void *user, void *ptr)
+{
+    (void)user;
+    free(ptr);
+}
+
+static void no_memory(const char *path, const char *flag, const char *value)
+{
+    long left = 1000;
+    oq_env *env = NULL;
+    oq_options *options = NULL;
+    const oq_env_params params = {.size = sizeof params,
+                                  .allocate = failing_allocate,
+                                  .release = failing_release,
+                                  .alloc_user = &left,
+                                  .n_threads = 1};
+    assert_int_equal(oq_env_new(&params, &env), OQ_OK);
+    assert_int_equal(oq_options_new(env, "inspect", &options), OQ_OK);
+    assert_int_equal(oq_options_add_argument(options, path), OQ_OK);
+    if (flag) assert_int_equal(oq_options_set(options, flag, value), OQ_OK);
+    oq_status st = OQ_E_NOMEM;
+    int n = 0;
+    for (; st != OQ_OK && n < 2000; n++) {
+        oq_report *report = NULL;
+        oq_env_clear(env);
+        left = n;
+        st = oq_run(options, &report);
+        if (st != OQ_OK && st != OQ_E_NOMEM) fail_msg("allocation %d: %s", n, oq_env_error(env));
+        assert_true((st == OQ_OK) == (report != NULL));
+        oq_report_free(report);
+    }
+    assert_in_range(n, 5, 1999);
+    left = 1000;
+    oq_options_free(options);
+    oq_env_free(env);
+}
+
+static void test_no_memory(void **state)
+{
+    bench *b = *state;
+    char path[1024];
+    snprintf(path, sizeof path, "%s", put_fp8(b, "fp8.safetensors"));
+    no_memory(path, NULL, NULL);
+    no_memory(path, "layer", "l");
+    scratch_subdir(b->dir, "small");
+    scratch_text(b->dir, "small/model_index.json", "{\"_class_name\":\"P\",\"a\":[\"diffusers\",\"A\"]}");
+    scratch_subdir(b->dir, "small/a");
+    scratch_text(b->dir, "small/a/config.json", "{\"quantization_config\":{\"quant_method\":\"fp8\"}}");
+    put_fp8(b, "small/a/x.safetensors");
+    scratch_text(b->dir, "small/a/model.safetensors.index.json",
+                 "{\"weight_map\":{\"l.weight\":\"x.safetensors\",\"l.weight_scale\":\"x.safetensors\"}}");
+    snprintf(path, sizeof path, "%s/small", b->dir);
+    no_memory(path, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +537,7 @@ int main(void)
         cmocka_unit_test_teardown(test_layer_values, forget),
         cmocka_unit_test_teardown(test_layer_values_bf16_scale, forget),
         cmocka_unit_test_teardown(test_refusals, forget),
+        cmocka_unit_test_teardown(test_no_memory, forget),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
