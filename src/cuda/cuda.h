@@ -10,7 +10,7 @@
 
 #define OQ_CUDA_ALIGN           ((size_t)256)
 #define OQ_CUDA_WORKSPACE_BYTES ((size_t)32 << 20) /* cuBLASLt's advice for Hopper */
-#define OQ_CUDA_WORK_BYTES      ((size_t)16 << 20)  /* small reductions */
+#define OQ_CUDA_WORK_BYTES      ((size_t)16 << 20) /* small reductions */
 #define OQ_CUDA_STAGE_BYTES     ((size_t)8 << 20)
 #define OQ_CUDA_STAGES          2
 #define OQ_CUDA_PLANS           512 /* slots of the table of products; a full row of slots evicts */

@@ -4,7 +4,8 @@
 
 #include "cuda/cuda.h"
 
-extern const oq_attention_kernel oq_cuda_attention_wgmma_sm90, oq_cuda_attention_flash_sm80, oq_cuda_attention_gemm_sm80;
+extern const oq_attention_kernel oq_cuda_attention_wgmma_sm90, oq_cuda_attention_flash_sm80,
+    oq_cuda_attention_gemm_sm80;
 
 oq_cu_attention oq_cuda_attention_of(const oq_attention_args *args);
 size_t oq_cuda_attention_gemm_bytes(const oq_attention_spec *spec, int64_t n_q, int64_t n_kv);

@@ -4,6 +4,6 @@
 
 #include "cuda/cuda.h"
 
-extern const oq_conv2d_kernel oq_cuda_conv2d_gemm_sm80;
+extern const oq_conv2d_kernel oq_cuda_conv2d_wgmma_sm90, oq_cuda_conv2d_gemm_sm80;
 
 #endif
