@@ -2,6 +2,8 @@
  * x that bf16 holds exactly (BF16, or e4m3 codes). An x of type F32 is not rounded: the same panels then go through f32
  * products. */
 #include "cpu/linear/linear_micro_avx512.h"
+
+#define OQ_PANEL_WIDE 1
 #include "cpu/linear/linear_panel_rows.h"
 
 enum { MR = 12, NR = 32, STEP = 2 };

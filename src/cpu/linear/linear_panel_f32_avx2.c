@@ -1,6 +1,8 @@
 /* linear_panel_f32_avx2.c -- f32 products in 6 x 16 accumulators: f32, bf16, fp8 and int8 weights, plain or
  * fp8 activations. */
 #include "cpu/linear/linear_micro_avx2.h"
+
+#define OQ_PANEL_WIDE 0
 #include "cpu/linear/linear_panel_rows.h"
 
 enum { MR = 6, NR = 16, STEP = 1 };

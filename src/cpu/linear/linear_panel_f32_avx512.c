@@ -1,6 +1,8 @@
 /* linear_panel_f32_avx512.c -- f32 products in 12 x 32 accumulators: f32, bf16, fp8 and int8 weights, plain
  * or fp8 activations. */
 #include "cpu/linear/linear_micro_avx512.h"
+
+#define OQ_PANEL_WIDE 1
 #include "cpu/linear/linear_panel_rows.h"
 
 enum { MR = 12, NR = 32, STEP = 1 };

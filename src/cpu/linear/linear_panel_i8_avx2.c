@@ -1,6 +1,8 @@
 /* linear_panel_i8_avx2.c -- int8 products by vpmaddwd on codes widened to 16 bits: exact, where vpmaddubsw
  * would saturate. */
 #include "cpu/linear/linear_micro_avx2.h"
+
+#define OQ_PANEL_WIDE 0
 #include "cpu/linear/linear_panel_rows.h"
 
 enum { MR = 6, NR = 16, STEP = 2 };

@@ -1,6 +1,8 @@
 /* linear_panel_i8_avx512vnni.c -- int8 products by vpdpbusd, exact: activations as u8 = code + 128, corrected
  * by the column sums of the weights. */
 #include "cpu/linear/linear_micro_avx512.h"
+
+#define OQ_PANEL_WIDE 1
 #include "cpu/linear/linear_panel_rows.h"
 
 enum { MR = 12, NR = 32, STEP = 4 };

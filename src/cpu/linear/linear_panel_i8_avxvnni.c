@@ -1,6 +1,8 @@
 /* linear_panel_i8_avxvnni.c -- int8 products by the 256 bit vpdpbusd, exact: activations as u8 = code + 128,
  * corrected by the column sums of the weights. */
 #include "cpu/linear/linear_micro_avx2.h"
+
+#define OQ_PANEL_WIDE 0
 #include "cpu/linear/linear_panel_rows.h"
 
 enum { MR = 6, NR = 16, STEP = 4 };

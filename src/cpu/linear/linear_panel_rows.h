@@ -183,7 +183,7 @@ static inline void decode_e4m3(float *restrict dst, const uint8_t *restrict src,
                                const float *scale)
 {
     const __m256i mask = _mm256_set1_epi16((short)0xbf80);
-#if defined(__AVX512F__)
+#if OQ_PANEL_WIDE
     const __m512 up = _mm512_set1_ps(256.0f);
     const __m512 by[2] = {_mm512_mul_ps(_mm512_loadu_ps(scale), up),
                           _mm512_mul_ps(_mm512_loadu_ps(scale + 16), up)};
