@@ -71,49 +71,13 @@ static oq_status add_components(oq_env *env, const oq_options *options, const ch
     return OQ_OK;
 }
 
-/* {"method": …} gets "ignored_layers": the words of the csv. */
-static oq_status extend_spec(oq_env *env, oq_json *spec, const char *csv)
+/* The flag applies to every method of the wish. */
+static oq_status add_ignored(oq_env *env, const char *csv, oq_quant_config *config)
 {
-    if (oq_json_get(spec, "ignored_layers"))
-        return oq_fail(env, OQ_E_CONFIG,
-                       "--ignored-layers and ignored_layers in the configuration are both given");
-    oq_json *names = oq_json_new_array();
-    char word[1024];
-    for (size_t i = 0; oq_csv_word(csv, i, word, sizeof word); i++)
-        if (word[0]) oq_json_append(names, oq_json_new_string(word));
-    oq_json_set(spec, "ignored_layers", names);
-    return OQ_OK;
-}
-
-/* The flag applies to the one method, or to every method of a component map. */
-static oq_status add_ignored(oq_env *env, const char *csv, const char *const *components, size_t n,
-                             oq_quant_config **config)
-{
-    if (!*config || (*config)->form == OQ_QUANT_NONE)
+    if (!config || config->form == OQ_QUANT_NONE)
         return oq_fail(env, OQ_E_CONFIG, "--ignored-layers '%s' needs a quantization to exempt layers from",
                        csv);
-    oq_json *json = oq_quant_config_to_json(*config), *spec = NULL;
-    if (oq_json_type(json) == OQ_JSON_STRING) { /* a bare name: give it a mapping to stand in */
-        spec = oq_json_new_object();
-        oq_json_set(spec, "method", json);
-        json = spec;
-    }
-    oq_status st = json ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "--ignored-layers: no memory");
-    if (st == OQ_OK && (*config)->form == OQ_QUANT_SINGLE) {
-        st = extend_spec(env, json, csv);
-    } else if (st == OQ_OK) {
-        st = oq_fail(
-            env, OQ_E_CONFIG,
-            "--ignored-layers applies to one method; write ignored_layers into each component's entry");
-    }
-    oq_quant_config *extended = NULL;
-    if (st == OQ_OK) st = oq_quant_config_from_json(env, json, components, n, &extended);
-    if (st == OQ_OK) {
-        oq_quant_config_free(*config);
-        *config = extended;
-    }
-    oq_json_free(json);
-    return st;
+    return oq_quant_config_add_ignored(env, config, csv);
 }
 
 oq_status oq_quant_request(oq_env *env, const oq_options *options, const char *const *components, size_t n,
@@ -123,7 +87,7 @@ oq_status oq_quant_request(oq_env *env, const oq_options *options, const char *c
     const char *ignored = oq_options_text(options, "ignored-layers", NULL);
     oq_status st = parse_flags(env, options, components, n, &config);
     if (st == OQ_OK) st = add_components(env, options, components, n, &config);
-    if (st == OQ_OK && ignored) st = add_ignored(env, ignored, components, n, &config);
+    if (st == OQ_OK && ignored) st = add_ignored(env, ignored, config);
     if (st != OQ_OK) {
         oq_quant_config_free(config);
         config = NULL;
