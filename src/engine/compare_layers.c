@@ -183,21 +183,31 @@ oq_json *oq_layer_errors_json(const oq_layer_errors *e)
     return list;
 }
 
+static void full_name(const layer_error *l, char *out, size_t size)
+{
+    snprintf(out, size, "%s.%s", l->component, l->candidate->name);
+}
+
 void oq_layer_errors_print(const oq_layer_errors *e, oq_strbuf *out)
 {
     double worst = INFINITY;
     const layer_error *at = NULL;
-    oq_strbuf_printf(out, "%-10s %-44s %10s %8s\n", "SNR dB", "layer", "shape", "rows");
+    char shape[48], name[200];
+    int width = (int)strlen("layer");
+    for (size_t i = 0; i < e->n; i++) {
+        full_name(&e->layers[i], name, sizeof name);
+        if ((int)strlen(name) > width) width = (int)strlen(name);
+    }
+    oq_strbuf_printf(out, "%-8s  %-*s  %10s  %8s\n", "SNR dB", width, "layer", "shape", "rows");
     for (size_t i = 0; i < e->n; i++) {
         const layer_error *l = &e->layers[i];
-        char shape[48], name[200];
         snprintf(shape, sizeof shape, "%" PRId64 "x%" PRId64, l->candidate->spec.n, l->candidate->spec.k);
-        snprintf(name, sizeof name, "%s.%s", l->component, l->candidate->name);
+        full_name(l, name, sizeof name);
         if (l->rows == 0) {
-            oq_strbuf_printf(out, "%-10s %-44s %10s\n", "not run", name, shape);
+            oq_strbuf_printf(out, "%-8s  %-*s  %10s\n", "not run", width, name, shape);
             continue;
         }
-        oq_strbuf_printf(out, "%-10.2f %-44s %10s %8" PRId64 "\n", snr_db(l), name, shape, l->rows);
+        oq_strbuf_printf(out, "%-8.2f  %-*s  %10s  %8" PRId64 "\n", snr_db(l), width, name, shape, l->rows);
         if (snr_db(l) < worst) worst = snr_db(l), at = l;
     }
     if (at) oq_strbuf_printf(out, "lowest: %.2f dB at %s.%s\n", worst, at->component, at->candidate->name);

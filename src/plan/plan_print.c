@@ -149,6 +149,9 @@ static size_t make_groups(const oq_plan_component *c, bool all_layers, group *gr
         groups[j].count++;
         groups[j].bytes += layer->bytes;
     }
+    for (size_t j = 0; j < n; j++) /* one layer alone keeps its own name: it is the one that rules match */
+        if (groups[j].count == 1)
+            snprintf(groups[j].pattern, sizeof groups[j].pattern, "%s", groups[j].first->linear->name);
     return n;
 }
 
@@ -161,22 +164,47 @@ static void put_bytes(oq_strbuf *out, size_t bytes)
     oq_strbuf_printf(out, u ? "%.1f %s" : "%.0f %s", x, units[u]);
 }
 
-static void print_group(const group *g, oq_strbuf *out)
+enum { N_CELLS = 5 };
+
+typedef struct row { /* the cells of a group that stand in columns */
+    char cells[N_CELLS][160];
+} row;
+
+static void make_row(const group *g, row *out)
 {
     const oq_linear *l = g->first->linear;
     const oq_scheme *s = &l->spec.scheme;
-    char count[24] = "", shape[48], scheme[96];
-    if (g->count > 1) snprintf(count, sizeof count, " x%zu", g->count);
-    snprintf(shape, sizeof shape, "%lldx%lld", (long long)l->spec.n, (long long)l->spec.k);
+    const size_t size = sizeof out->cells[0];
+    out->cells[1][0] = '\0';
+    snprintf(out->cells[0], size, "%s", g->pattern);
+    if (g->count > 1) snprintf(out->cells[1], size, "x%zu", g->count);
+    snprintf(out->cells[2], size, "%lldx%lld", (long long)l->spec.n, (long long)l->spec.k);
     if (s->act)
-        snprintf(scheme, sizeof scheme, "%s / %s %s", s->weight->name, s->act->label,
+        snprintf(out->cells[3], size, "%s / %s %s", s->weight->name, s->act->label,
                  oq_act_scale_name(s->act_scale));
     else
-        snprintf(scheme, sizeof scheme, "%s", s->weight->name);
-    oq_strbuf_printf(out, "  %-36s%-5s %-12s %-44s %-30s ", g->pattern, count, shape, scheme,
-                     l->kernel->name);
-    put_bytes(out, g->bytes);
-    oq_strbuf_printf(out, "  (%s)\n", g->first->choice.reason);
+        snprintf(out->cells[3], size, "%s", s->weight->name);
+    snprintf(out->cells[4], size, "%s", l->kernel->name);
+}
+
+/* Every column is as wide as its widest cell of the component. */
+static void print_groups(const group *groups, size_t n, oq_strbuf *out)
+{
+    row r;
+    int widths[N_CELLS] = {0};
+    for (size_t i = 0; i < n; i++) {
+        make_row(&groups[i], &r);
+        for (int c = 0; c < N_CELLS; c++)
+            if ((int)strlen(r.cells[c]) > widths[c]) widths[c] = (int)strlen(r.cells[c]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        make_row(&groups[i], &r);
+        oq_strbuf_puts(out, "  ");
+        for (int c = 0; c < N_CELLS; c++)
+            if (widths[c]) oq_strbuf_printf(out, "%-*s  ", widths[c], r.cells[c]);
+        put_bytes(out, groups[i].bytes);
+        oq_strbuf_printf(out, "  (%s)\n", groups[i].first->choice.reason);
+    }
 }
 
 static oq_status print_component(oq_env *env, const oq_plan_component *c, bool all_layers, oq_strbuf *out)
@@ -194,7 +222,7 @@ static oq_status print_component(oq_env *env, const oq_plan_component *c, bool a
     put_bytes(out, c->bytes);
     oq_strbuf_putc(out, '\n');
     const size_t n = make_groups(c, all_layers, groups);
-    for (size_t i = 0; i < n; i++) print_group(&groups[i], out);
+    print_groups(groups, n, out);
     oq_free(env, groups);
     return OQ_OK;
 }
