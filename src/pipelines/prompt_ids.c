@@ -1,6 +1,7 @@
 /* prompt_ids.c -- template, tokenizer, limit. */
 #include "pipelines/prompt_ids.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static oq_status byte_ids(oq_env *env, oq_arena *arena, const char *text, size_t n, int32_t **ids,
@@ -25,6 +26,26 @@ static oq_status encode(oq_env *env, oq_arena *arena, const oq_tokenizer *tokeni
     return st;
 }
 
+static oq_status check_marks(oq_env *env, const oq_tokenizer *tokenizer, const char *text)
+{
+    for (const char *at = text, *end; (at = strstr(at, "<|")) && (end = strstr(at, "|>")); at = end + 2) {
+        char mark[64];
+        const int n = (int)(end + 2 - at);
+        snprintf(mark, sizeof mark, "%.*s", n, at);
+        if (oq_tokenizer_find(tokenizer, mark) < 0)
+            return oq_fail(env, OQ_E_MISMATCH,
+                           "the tokenizer has no token '%s', which the template around prompts needs", mark);
+    }
+    return OQ_OK;
+}
+
+oq_status oq_prompt_ids_check(oq_env *env, const oq_tokenizer *tokenizer, const char *before,
+                              const char *after)
+{
+    OQ_TRY(check_marks(env, tokenizer, before));
+    return check_marks(env, tokenizer, after);
+}
+
 oq_status oq_prompt_ids_make(oq_env *env, oq_arena *arena, const oq_prompt_ids *p, const char *prompt,
                              const char *what, int32_t **ids, int64_t *count)
 {
@@ -34,8 +55,9 @@ oq_status oq_prompt_ids_make(oq_env *env, oq_arena *arena, const oq_prompt_ids *
     OQ_TRY(encode(env, arena, p->tokenizer, text, strlen(text), ids, &n));
     if (n == 0) return oq_fail(env, OQ_E_ARG, "%s has no tokens", what);
     if ((int64_t)n > p->max_tokens) {
-        oq_log(env, OQ_LOG_WARN, "%s has %zu tokens; those after the first %lld are dropped", what, n,
-               (long long)p->max_tokens);
+        if (p->warn)
+            oq_log(env, OQ_LOG_WARN, "%s has %zu tokens; those after the first %lld are dropped", what, n,
+                   (long long)p->max_tokens);
         n = (size_t)p->max_tokens;
     }
     for (size_t i = 0; i < n; i++)

@@ -9,8 +9,13 @@ typedef struct oq_prompt_ids {
     const oq_tokenizer *tokenizer; /* NULL: one id per byte (dummy weights only) */
     const char *before, *after;    /* the template around the prompt */
     int64_t vocab_size;            /* ids must be below */
-    int64_t max_tokens;            /* the rest is cut off, with a warning */
+    int64_t max_tokens;            /* the rest is cut off */
+    bool warn;                     /* ... with a warning: in the measuring run, so that it is said once */
 } oq_prompt_ids;
+
+/* The template's marks ("<|name|>") must be tokens of their own, else a prompt would be spelled out wrong without
+ * a word: OQ_E_MISMATCH names the first that is not. */
+oq_status oq_prompt_ids_check(oq_env *env, const oq_tokenizer *tokenizer, const char *before, const char *after);
 
 /* `what` names the prompt in messages ("prompt 1"). ids live in `arena`. */
 oq_status oq_prompt_ids_make(oq_env *env, oq_arena *arena, const oq_prompt_ids *p, const char *prompt,

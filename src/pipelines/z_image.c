@@ -3,6 +3,7 @@
 #include "pipelines/z_image.h"
 
 #include "base/strbuf.h"
+#include "pipelines/prompt_ids.h"
 
 #include <math.h>
 #include <string.h>
@@ -45,7 +46,8 @@ static oq_status open_tokenizer(oq_env *env, const oq_pipeline_setup *setup, z_i
     oq_status st = oq_strbuf_check(&path, "tokenizer path");
     if (st == OQ_OK) st = oq_tokenizer_open(env, oq_strbuf_text(&path), &z->tokenizer);
     oq_strbuf_deinit(&path);
-    if (st == OQ_OK || !setup->dummy) return st;
+    if (st == OQ_OK) return oq_prompt_ids_check(env, z->tokenizer, Z_IMAGE_BEFORE, Z_IMAGE_AFTER);
+    if (!setup->dummy) return st;
     oq_env_clear(env);
     oq_log(env, OQ_LOG_WARN, "%s has no tokenizer: each byte of a prompt becomes a token", setup->folder);
     return OQ_OK;

@@ -129,7 +129,8 @@ static oq_status make_condition(z_run *r, const char *text, const char *side, in
                                 .before = Z_IMAGE_BEFORE,
                                 .after = Z_IMAGE_AFTER,
                                 .vocab_size = r->z->encoder->vocab_size,
-                                .max_tokens = r->req->max_sequence_length};
+                                .max_tokens = r->req->max_sequence_length,
+                                .warn = r->ex->measure};
     char what[64], key[64], prefix[64], ids_key[80];
     int32_t *ids = NULL;
     int64_t n = 0;

@@ -42,6 +42,8 @@ typedef struct cli_progress {
     char phase[32]; /* of the last call, for "interrupted in ..." */
     long done, total;
     double last_drawn_s;
+    uint64_t said[64]; /* hashes of the last warnings */
+    size_t n_said;
 } cli_progress;
 
 void cli_progress_init(cli_progress *p, bool quiet, bool verbose);

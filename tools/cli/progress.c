@@ -39,6 +39,17 @@ static void draw_bar(cli_progress *p, const oq_progress *s)
     p->line_open = true;
 }
 
+/* "331 tensors"; a phase that is not listed counts without a word. */
+static void print_count(const oq_progress *s)
+{
+    static const char *const words[][3] = {
+        {"load", "tensor", "tensors"}, {"inspect", "tensor", "tensors"},  {"text", "prompt", "prompts"},
+        {"denoise", "step", "steps"},  {"decode", "picture", "pictures"}, {"save", "picture", "pictures"}};
+    fprintf(stderr, "%lld", (long long)s->total);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i][0], s->phase) == 0) fprintf(stderr, " %s", words[i][s->total == 1 ? 1 : 2]);
+}
+
 void cli_progress_show(void *progress, const oq_progress *s)
 {
     cli_progress *p = progress;
@@ -51,7 +62,10 @@ void cli_progress_show(void *progress, const oq_progress *s)
     p->total = (long)s->total;
     if (p->quiet) return;
     if (!p->terminal) {
-        if (finished) fprintf(stderr, "%s: %lld in %.2f s\n", s->phase, (long long)s->total, s->elapsed_s);
+        if (!finished) return;
+        fprintf(stderr, "%s: ", s->phase);
+        print_count(s);
+        fprintf(stderr, " in %.2f s\n", s->elapsed_s);
         return;
     }
     /* Loading reports every tensor: 20 drawings a second are enough. */
@@ -62,10 +76,23 @@ void cli_progress_show(void *progress, const oq_progress *s)
     if (finished) cli_progress_end(p);
 }
 
+/* A command may come to the same finding twice, for its plan and for its run; people need it once. */
+static bool said_before(cli_progress *p, const char *message)
+{
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (const char *at = message; *at; at++) hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+    const size_t kept = sizeof p->said / sizeof *p->said;
+    for (size_t i = 0; i < p->n_said && i < kept; i++)
+        if (p->said[i] == hash) return true;
+    p->said[p->n_said++ % kept] = hash;
+    return false;
+}
+
 void cli_progress_log(void *progress, oq_log_level level, const char *message)
 {
     cli_progress *p = progress;
     if (p->quiet || (level != OQ_LOG_WARN && !p->verbose)) return;
+    if (level == OQ_LOG_WARN && said_before(p, message)) return;
     cli_progress_end(p);
     fprintf(stderr, "omniq: %s%s\n", level == OQ_LOG_WARN ? "warning: " : "", message);
 }
