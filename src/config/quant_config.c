@@ -198,7 +198,7 @@ static oq_status read_components(oq_env *env, oq_quant_config *config, const oq_
  * -------------------------------------------------------------------------------------------- */
 
 /* Why a mapping is neither a request nor a map of components. */
-static oq_status fail_mapping(oq_env *env, const oq_json *object)
+static oq_status fail_mapping(oq_env *env, const oq_json *object, const char *const *known, size_t n_known)
 {
     void *at = NULL;
     const char *key = NULL, *only = NULL;
@@ -213,9 +213,12 @@ static oq_status fail_mapping(oq_env *env, const oq_json *object)
                            SUBJECT " has no 'method', and is no map of components because '%s' is %s", key,
                            oq_json_type_name(value));
     }
+    const int nearest = oq_name_nearest(only, known, n_known);
     return oq_fail(
         env, OQ_E_CONFIG,
-        SUBJECT " has no 'method', and is no map of components: '%s' is not a component of this model", only);
+        SUBJECT " has no 'method', and is no map of components: '%s' is not a component of this model%s%s%s",
+        only, nearest < 0 ? "" : "; did you mean '", nearest < 0 ? "" : known[nearest],
+        nearest < 0 ? "" : "'?");
 }
 
 /* The value inside {"quantization_config": …} and its older spellings; the object itself when there is no
@@ -254,7 +257,7 @@ static oq_status read_value(oq_env *env, oq_quant_config *config, const oq_json 
     const bool mapping = oq_json_type(json) == OQ_JSON_OBJECT;
     if (mapping && !has_method_key(json) && !is_modelopt_metadata(json)) {
         if (is_component_map(json, known, n_known)) return read_components(env, config, json);
-        return fail_mapping(env, json);
+        return fail_mapping(env, json, known, n_known);
     }
     OQ_TRY(read_spec(env, config, json, SUBJECT, &config->single));
     if (config->single.method)
@@ -309,12 +312,23 @@ static oq_status parse_text(oq_env *env, const char *text, size_t n, const char 
                                  : oq_yaml_parse(env, text, n, source, out);
 }
 
+/* Text that cannot be parsed is a wrong configuration, wherever it stands. */
+static oq_status parse_config(oq_env *env, const char *text, size_t n, const char *source, oq_json **out)
+{
+    const oq_status st = parse_text(env, text, n, source, out);
+    if (st != OQ_E_FORMAT) return st;
+    char message[512];
+    snprintf(message, sizeof message, "%s", oq_env_error(env));
+    env->status = OQ_OK;
+    return oq_fail(env, OQ_E_CONFIG, "%s", message);
+}
+
 static oq_status parse_file(oq_env *env, const char *path, oq_json **out)
 {
     char *text = NULL;
     size_t n = 0;
     OQ_TRY(oq_file_read(env, path, MAX_FILE_BYTES, &text, &n));
-    const oq_status st = parse_text(env, text, n, path, out);
+    const oq_status st = parse_config(env, text, n, path, out);
     oq_free(env, text);
     return st;
 }
@@ -327,7 +341,7 @@ oq_status oq_quant_config_parse(oq_env *env, const char *text, const char *const
     if (!*text) return oq_fail(env, OQ_E_CONFIG, SUBJECT " is empty");
     oq_json *json = NULL;
     OQ_TRY(*text == '@' ? parse_file(env, text + 1, &json)
-                        : parse_text(env, text, strlen(text), SUBJECT, &json));
+                        : parse_config(env, text, strlen(text), SUBJECT, &json));
     const oq_status st = oq_quant_config_from_json(env, json, known, n_known, out);
     oq_json_free(json);
     if (st == OQ_OK) (*out)->from = "flag";

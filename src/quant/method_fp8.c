@@ -58,7 +58,7 @@ static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_
     const char *strategy = oq_json_string(oq_json_get(args->options, "weight_strategy"));
     if (strcmp(oq_json_string(oq_json_get(args->options, "activation_scheme")), "static") == 0)
         return oq_fail(
-            env, OQ_E_UNSUPPORTED,
+            env, OQ_E_MISMATCH,
             "%s: layer '%s': method 'fp8' with static activations needs the input_scale of a checkpoint "
             "quantized beforehand; these weights are plain",
             layer->component, layer->name);

@@ -118,6 +118,7 @@ static void test_refused(void **state)
     refuse(env, "[\"fp8\"]", OQ_E_CONFIG, "a list");
     refuse(env, "true", OQ_E_CONFIG, "a boolean");
     refuse(env, "{\"activation_scheme\": \"static\"}", OQ_E_CONFIG, "no 'method'|'activation_scheme'");
+    refuse(env, "{\"transfromer\": \"fp8\"}", OQ_E_CONFIG, "'transfromer'|did you mean 'transformer'?");
     refuse(env, "{}", OQ_E_CONFIG, "empty|no 'method'");
     refuse(env, "{\"transformer\": {\"ignored_layers\": []}, \"vae\": null}", OQ_E_CONFIG,
            "'transformer'|no 'method'");
@@ -131,8 +132,8 @@ static void test_refused(void **state)
     refuse(env, "{\"quantization\": \"fp8\", \"quantization_config\": \"fp8\"}", OQ_E_CONFIG,
            "twice|'quantization'|'quantization_config'");
     refuse(env, "{\"quantization\": \"fp8\", \"lora_scale\": 1}", OQ_E_CONFIG, "'lora_scale'|'quantization'");
-    refuse(env, "{\"method\": \"fp8\"", OQ_E_FORMAT, "quantization_config|not valid JSON");
-    refuse(env, "{method: fp8", OQ_E_FORMAT, "quantization_config|not valid YAML");
+    refuse(env, "{\"method\": \"fp8\"", OQ_E_CONFIG, "quantization_config|not valid JSON");
+    refuse(env, "{method: fp8", OQ_E_CONFIG, "quantization_config|not valid YAML");
     refuse(env, "@no/such/file.json", OQ_E_NOTFOUND, "no/such/file.json");
 }
 
@@ -252,7 +253,7 @@ static void test_files(void **state)
     assert_int_equal(config->form, OQ_QUANT_COMPONENTS);
     oq_quant_config_free(config);
     snprintf(at, sizeof at, "@%s", scratch_path(dir, "d.json"));
-    refuse(*state, at, OQ_E_FORMAT, "d.json|method");
+    refuse(*state, at, OQ_E_CONFIG, "d.json|method");
 }
 
 /* --component and --ignored-layers beside --quantization. */
