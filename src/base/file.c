@@ -250,7 +250,7 @@ oq_status oq_file_create(oq_env *env, const char *path, oq_file_writer **out)
     OQ_TRY(oq_new(env, 1, sizeof *w, path, &w));
     w->env = env;
     w->fd = -1;
-    w->path = oq_strdup(env, path);
+    w->path = oq_strdup(env, strcmp(path, "-") == 0 ? "standard output" : path);
     oq_status st = w->path ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
     if (st == OQ_OK) {
         if (strcmp(path, "-") == 0)

@@ -54,8 +54,9 @@ oq_status oq_output_probe(oq_env *env, const char *path)
     struct stat st;
     oq_file_writer *writer = NULL;
     if (strcmp(path, "-") == 0) return OQ_OK;
+    if (!*path) return oq_fail(env, OQ_E_ARG, "an output needs a file's name, not ''");
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return oq_fail(env, OQ_E_IO, "%s: is %s, not a file", path,
+        return oq_fail(env, OQ_E_IO, "%s: is %s, not a regular file", path,
                        S_ISDIR(st.st_mode) ? "a folder" : "a special file");
     OQ_TRY(oq_file_create(env, path, &writer));
     oq_file_abort(writer);

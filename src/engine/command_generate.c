@@ -63,8 +63,8 @@ static oq_status name_outputs(run *r)
     const char *given = oq_options_text(r->options, "output", NULL);
     const char *base = given;
     if (!given || oq_file_is_dir(given))
-        base = oq_arena_printf(&r->arena, "%s%somniq-%" PRIu64 ".png", given ? given : "", given ? "/" : "",
-                               r->request.seed);
+        base = oq_arena_printf(&r->arena, "%s%somniq-%" PRIu64 ".png", given ? given : "",
+                               given && given[strlen(given) - 1] != '/' ? "/" : "", r->request.seed);
     if (!base) return oq_fail(r->env, OQ_E_NOMEM, "output: no memory");
     OQ_TRY(check_extension(r->env, base));
     if (strcmp(base, "-") == 0 && r->n_images > 1)
@@ -239,9 +239,10 @@ static void report_text(const run *r, double total_s, oq_strbuf *out)
     for (int i = 0; i < r->n_images; i++)
         oq_strbuf_printf(out, "%s: %" PRId64 "x%" PRId64 ", seed %" PRIu64 "\n", r->paths[i], r->media->width,
                          r->media->height, r->media->seeds[i]);
-    oq_strbuf_printf(
-        out, "load %.2f s, text %.2f s, %d steps %.2f s, decode %.2f s, save %.2f s; total %.2f s\n",
-        r->model->load_s, t->text_s, r->media->n_steps, t->denoise_s, t->decode_s, r->save_s, total_s);
+    oq_strbuf_printf(out,
+                     "load %.2f s, text %.2f s, %d step%s %.2f s, decode %.2f s, save %.2f s; total %.2f s\n",
+                     r->model->load_s, t->text_s, r->media->n_steps, r->media->n_steps == 1 ? "" : "s",
+                     t->denoise_s, t->decode_s, r->save_s, total_s);
     oq_strbuf_puts(out, "memory: weights ");
     oq_strbuf_put_bytes(out, r->model->plan->weights_bytes);
     oq_strbuf_puts(out, ", scratch ");

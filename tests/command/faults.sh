@@ -45,6 +45,10 @@ fresh; sed 's/^{/{"quantization_config":{"quant_method":"int8"},/' "$model/trans
 run generate -m m -p x $quick --quantization fp8
 [ $status = 2 ] && grep -q int8 err && grep -q fp8 err && pass || fail "int8 checkpoint, fp8 wished: status $status" "$(cat err)"
 
+# a tokenizer without the template's tokens would spell them letter by letter
+fresh; sed 's/<|im_end|>/<|im_stop|>/g' "$model/tokenizer/tokenizer.json" > m/tokenizer/tokenizer.json
+expect 2 "the tokenizer has no token '<|im_end|>', which the template around prompts needs" generate -m m -p x $quick
+
 # prompts: any bytes, any length
 expect 0 '' generate -m "$model" -p "$(printf 'a \377\376\300 star \355\240\200')" $quick -o bytes.png
 i=0; words=''
@@ -61,6 +65,13 @@ if [ -w /dev/full ]; then
     [ $? = 1 ] && grep -q 'cannot be written' err && pass || fail 'a picture to a full disk' "$(cat err)"
 fi
 
+# a limit on the size of files is an error as well, and nothing of the file stays
+mkdir limited
+(ulimit -f 1 && "$omniq" generate -m "$model" -p x $quick --no-metadata -W 256 -H 256 -o limited/a.png > out 2> err)
+[ $? = 1 ] && grep -q 'limited/a.png: cannot be written' err && pass || fail 'a limit on file sizes' "$(cat err)"
+[ -z "$(ls -A limited)" ] && pass || fail 'a limit on file sizes leaves files' "$(ls -A limited)"
+expect 2 "an output needs a file's name, not ''" generate -m "$model" -p x $quick -o ''
+
 # an interrupt stops at the next layer with 130 and leaves nothing behind
 "$omniq" generate -m "$model" -p x -W 512 -H 512 --steps 200 -o slow.png > out 2> err &
 pid=$!
@@ -71,6 +82,15 @@ status=$?
 [ $status = 130 ] && pass || fail "interrupt: status $status, expected 130" "$(tail -2 err)"
 grep -q 'interrupted in phase' err && pass || fail 'interrupt says where' "$(tail -2 err)"
 [ ! -e slow.png ] && [ -z "$(find . -name '*.part')" ] && pass || fail 'interrupt leaves files'
+
+# so does a terminal that closes
+"$omniq" generate -m "$model" -p x -W 512 -H 512 --steps 200 -o slow.png > out 2> err &
+pid=$!
+sleep 1
+kill -HUP $pid
+wait $pid
+status=$?
+[ $status = 130 ] && [ ! -e slow.png ] && pass || fail "hangup: status $status, expected 130" "$(tail -2 err)"
 
 # two processes on one model
 "$omniq" generate -m "$model" -p 'a red ring' $quick -s 1 -o p1.png > /dev/null 2>&1 &

@@ -31,6 +31,24 @@ expect 1 "option 'diffusion-kv-cache-dtype' is not in this build yet" generate -
 expect 1 "option 'lora' is not in this build yet" generate --lora x.safetensors
 expect 1 "option 'tensor-parallel-size' spreads work over several devices" compare --tensor-parallel-size 2
 
+# quantization: what cannot be parsed, what plain weights cannot give, what is nearly a component's name
+expect 2 "quantization_config: not valid JSON at line 1" plan -m "$model" --quantization '{"method":"fp8"'
+expect 2 "needs the input_scale of a checkpoint" plan -m "$model" --quantization '{"method":"fp8","activation_scheme":"static"}'
+expect 2 "did you mean 'transformer'?" plan -m "$model" --quantization '{"transfromer":"fp8"}'
+
+# a warning is said once, a count has its word
+long='a large red ball to the left of a small blue star on a cream background'
+expect 0 'those after the first 4 are dropped' generate -m "$model" -p "$long" --max-sequence-length 4 -W 64 -H 64 --steps 1 -o cut.png
+[ "$(grep -c 'are dropped' err)" = 1 ] && pass || fail 'a warning is said once' "$(cat err)"
+grep -q '^text: 1 prompt in' err && grep -q '^denoise: 1 step in' err && pass || fail 'counts have words' "$(cat err)"
+says ' 1 step '
+
+# the plan's columns stand below each other, and a layer alone keeps its name
+run plan -m "$model" --quantization fp8
+says 'cap_embedder.1 '
+columns=$(awk '/^vae/ { on = 1; next } /^[a-z]/ { on = 0 } on { print match($0, /[0-9]+x[0-9]+ /) }' out | sort -u | wc -l)
+[ "$columns" = 1 ] && pass || fail "the plan's shapes stand in $columns columns"
+
 # values
 expect 2 "option 'prompt' needs a value" generate --prompt
 expect 2 "option 'p' needs a value" generate -p

@@ -29,7 +29,9 @@ static void catch_signals(oq_env *env)
     cancel_target = env;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    if (signal(SIGHUP, SIG_IGN) != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup keeps its word */
     signal(SIGPIPE, SIG_IGN); /* a closed reader is an error of writing, with a sentence */
+    signal(SIGXFSZ, SIG_IGN); /* so is a limit on the size of files */
 }
 
 static int exit_code(oq_status st)
