@@ -421,7 +421,7 @@ static void test_choose(void **state)
     expect_scheme(f, "int8", "{}", &oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN);
     const oq_method_args *args = accept(f, "fp8", "{\"activation_scheme\": \"static\"}", false);
     oq_scheme scheme = {0};
-    assert_int_equal(args->method->choose(f->env, args, &layer, &scheme), OQ_E_UNSUPPORTED);
+    assert_int_equal(args->method->choose(f->env, args, &layer, &scheme), OQ_E_MISMATCH);
     assert_non_null(strstr(oq_env_error(f->env), "transformer: layer 'layers.0.w2'"));
     assert_non_null(strstr(oq_env_error(f->env), "input_scale"));
     assert_null(scheme.weight);
