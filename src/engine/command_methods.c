@@ -14,14 +14,6 @@ static oq_json *option_json(const oq_method_option *o)
     return json;
 }
 
-/* Are there checkpoints of the method that this build reads? */
-static bool reads_checkpoints(const oq_method *m)
-{
-    for (size_t i = 0; oq_dialect_list[i]; i++)
-        if (oq_dialect_list[i]->method == m) return true;
-    return false;
-}
-
 static oq_json *method_json(const oq_method *m)
 {
     oq_json *json = oq_json_new_object(), *options = oq_json_new_array();
@@ -32,7 +24,7 @@ static oq_json *method_json(const oq_method *m)
     oq_json_set(json, "missing", oq_json_new_string(m->missing));
     oq_json_set(json, "online", oq_json_new_bool(m->online));
     oq_json_set(json, "serialized", oq_json_new_bool(m->serialized));
-    oq_json_set(json, "reads_checkpoints", oq_json_new_bool(reads_checkpoints(m)));
+    oq_json_set(json, "reads_checkpoints", oq_json_new_bool(oq_dialect_reads(m)));
     for (const oq_method_option *o = m->options; o && o->name; o++) oq_json_append(options, option_json(o));
     oq_json_set(json, "options", options);
     return json;
@@ -41,7 +33,7 @@ static oq_json *method_json(const oq_method *m)
 static void put_method(const oq_method *m, bool verbose, oq_strbuf *out)
 {
     const char *how = m->missing  ? m->missing
-                      : m->online ? (reads_checkpoints(m) ? "online and checkpoints" : "online")
+                      : m->online ? (oq_dialect_reads(m) ? "online and checkpoints" : "online")
                                   : "checkpoints";
     oq_strbuf_printf(out, "%-18s %-24s %s\n", m->name, how, m->help);
     if (m->aliases && *m->aliases) oq_strbuf_printf(out, "%-18s also %s\n", "", m->aliases);

@@ -58,6 +58,8 @@ extern const oq_format oq_format_int8_tensor, oq_format_int8_channel;
 extern const oq_format oq_format_mxfp8, oq_format_mxfp4, oq_format_mxfp4_q725;
 /* e2m1; SCALE e4m3 [n, ceil(k/16)], GLOBAL f32 [1]. Value = code * (scale * global). */
 extern const oq_format oq_format_nvfp4;
+/* The same with GLOBAL f32 [n]: fused parts keep their own. */
+extern const oq_format oq_format_nvfp4_rows;
 /* Code tables; W is flattened: DATA u8 [ceil(n*k/2)], SCALE f32 [ceil(n*k/64)]. Nested: SCALE u8, GLOBAL f32: offset,
  * map [256], absmax [ceil(n*k/64/256)]; scale = map[code] * absmax + offset. */
 extern const oq_format oq_format_nf4_b64, oq_format_fp4_b64, oq_format_nf4_b64_nested, oq_format_fp4_b64_nested;

@@ -17,6 +17,7 @@ const oq_format *const oq_format_list[] = {
     &oq_format_mxfp4,
     &oq_format_mxfp4_q725,
     &oq_format_nvfp4,
+    &oq_format_nvfp4_rows,
     &oq_format_nf4_b64,
     &oq_format_nf4_b64_nested,
     &oq_format_fp4_b64,

@@ -14,17 +14,19 @@ static const oq_group_traits traits = {
 
 static size_t nvfp4_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, int64_t k)
 {
-    return oq_group_plane_bytes(f, &traits, plane, n, k);
+    const size_t bytes = oq_group_plane_bytes(f, &traits, plane, n, k);
+    return plane == OQ_PLANE_GLOBAL && bytes && f == &oq_format_nvfp4_rows ? (size_t)n * bytes : bytes;
 }
 
 /* The two scales are multiplied first, then the code: what producers do, to the last bit. */
 static void nvfp4_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row,
                               int64_t first, int64_t count, int64_t n, int64_t k)
 {
-    (void)f, (void)n;
+    (void)n;
     const uint8_t *const scale = (const uint8_t *)src->plane[OQ_PLANE_SCALE] + row * oq_ceil_div(k, GROUP);
     float global;
-    memcpy(&global, src->plane[OQ_PLANE_GLOBAL], sizeof global);
+    memcpy(&global, (const float *)src->plane[OQ_PLANE_GLOBAL] + (f == &oq_format_nvfp4_rows ? row : 0),
+           sizeof global);
     oq_group_codes(&traits, dst, src, row, first, count, k);
     for (int64_t c = first; c < first + count;) {
         const int64_t end = oq_min_i64((c / GROUP + 1) * GROUP, first + count);
@@ -56,7 +58,8 @@ static void nvfp4_encode(const oq_format *f, oq_planes_mut *dst, const float *sr
     const float amax = oq_amax(src, n, k, k);
     float global = amax / (6.0f * OQ_E4M3_MAX);
     if (global < 0x1p-100f) global = 1.0f; /* all zero, or too small to have a block scale below it */
-    memcpy(dst->plane[OQ_PLANE_GLOBAL], &global, sizeof global);
+    for (int64_t r = 0; r < (f == &oq_format_nvfp4_rows ? n : 1); r++)
+        memcpy((float *)dst->plane[OQ_PLANE_GLOBAL] + r, &global, sizeof global);
     oq_group_encode(f, &traits, dst, src, n, k, encode_group);
 }
 
@@ -70,3 +73,15 @@ const oq_format oq_format_nvfp4 = {.name = "nvfp4",
                                    .decode_row = oq_span_decode_row,
                                    .decode_span = nvfp4_decode_span,
                                    .encode = nvfp4_encode};
+
+/* Parts of one product that were quantized one by one: each row has its part's scale of the tensor. */
+const oq_format oq_format_nvfp4_rows = {.name = "nvfp4_rows",
+                                        .kernel_name = "nvfp4",
+                                        .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE |
+                                                  1u << OQ_PLANE_GLOBAL,
+                                        .block_n = 1,
+                                        .block_k = GROUP,
+                                        .plane_bytes = nvfp4_plane_bytes,
+                                        .decode_row = oq_span_decode_row,
+                                        .decode_span = nvfp4_decode_span,
+                                        .encode = nvfp4_encode};

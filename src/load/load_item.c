@@ -172,6 +172,16 @@ static size_t part_scale(const oq_part_source *part, const oq_format *whole, voi
     return (size_t)n * sizeof scale;
 }
 
+/* A part's second-level scale, repeated over its rows where fused parts keep their own. */
+static size_t part_global(const oq_part_source *part, const oq_format *whole, void *dst, int64_t n, int64_t k)
+{
+    const size_t bytes = part->format->plane_bytes(part->format, OQ_PLANE_GLOBAL, n, k);
+    part_plane(part, OQ_PLANE_GLOBAL, dst, bytes, n, k);
+    for (int64_t i = 1; part->format != whole && i < n; i++)
+        memcpy((char *)dst + (size_t)i * bytes, dst, bytes);
+    return part->format != whole ? (size_t)n * bytes : bytes;
+}
+
 /* Static activation scale of a fused layer: the largest of its parts', so that no part's activations
  * saturate. */
 static oq_status input_scale(const oq_loading *ld, const oq_plan_layer *layer, planes_owned *p)
@@ -206,6 +216,8 @@ static oq_status stored_plane(const oq_loading *ld, const oq_plan_layer *layer, 
         const int64_t n = l->parts[i].n, k = l->spec.k;
         if (plane == OQ_PLANE_SCALE) {
             to += part_scale(part, whole, to, n, k);
+        } else if (plane == OQ_PLANE_GLOBAL) {
+            to += part_global(part, whole, to, n, k);
         } else {
             const size_t bytes = part->format->plane_bytes(part->format, (oq_plane)plane, n, k);
             part_plane(part, plane, to, bytes, n, k);

@@ -62,4 +62,7 @@ typedef struct oq_dialect {
 
 extern const oq_dialect *const oq_dialect_list[]; /* NULL-terminated, in detection order; dialect_list.c */
 
+/* Does a dialect read checkpoints that name this method? */
+bool oq_dialect_reads(const oq_method *method);
+
 #endif

@@ -2,6 +2,7 @@
  * `scale_weight`, `scale_input`; newer ones say each layer's format in a tensor `comfy_quant` of JSON text, or for
  * all layers in the header's `_quantization_metadata`, and spell `weight_scale`, `input_scale`. */
 #include "quant/dialect_comfy.h"
+#include "quant/block_planes.h"
 #include "quant/scaled_planes.h"
 
 #include "base/names.h"
@@ -11,7 +12,7 @@
 
 #define METADATA "_quantization_metadata"
 
-extern const oq_method oq_method_fp8;
+extern const oq_method oq_method_fp8, oq_method_comfy_nvfp4;
 
 static const oq_scaled_spelling fp8 = {
     .code = &oq_dtype_f8_e4m3,
@@ -53,7 +54,9 @@ bool oq_comfy_marked(const oq_ckpt *ckpt)
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
-    return (!named || named == &oq_method_fp8) && oq_comfy_marked(ckpt);
+    if (named == &oq_method_comfy_nvfp4) return true;
+    return (!named || named == &oq_method_fp8) &&
+           (oq_comfy_marked(ckpt) || (!named && oq_block_look(ckpt).tiles));
 }
 
 static bool harmless(const oq_ckpt_tensor *t)
@@ -134,6 +137,7 @@ static oq_status read_layers(oq_env *env, const oq_declare_input *in, oq_declare
         if (ends_with(in->ckpt->tensors[i].name, ".comfy_quant"))
             OQ_TRY(read_tensor(env, in->ckpt, &in->ckpt->tensors[i], layers));
     out->layers = layers;
+    if (oq_block_look(in->ckpt).any) out->method = &oq_method_comfy_nvfp4;
     return OQ_OK;
 }
 
@@ -159,14 +163,25 @@ static oq_status check_format(oq_env *env, const oq_ckpt *ckpt, const oq_json *w
     const char *format = oq_json_string(oq_json_get(word, "format"));
     const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
     if (strcmp(format, "float8_e4m3fn") != 0)
-        return oq_fail(
-            env, OQ_E_UNSUPPORTED,
-            "layer '%s' is in ComfyUI's format '%s', which is not in this build yet; 'float8_e4m3fn' is",
-            name, format);
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "layer '%s' is in ComfyUI's format '%s', which is not in this build yet; "
+                       "'float8_e4m3fn', 'mxfp8' and 'nvfp4' are",
+                       name, format);
     if (t && t->dtype == fp8.code) return OQ_OK;
     return oq_fail(env, OQ_E_FORMAT,
                    "layer '%s' is said to be in ComfyUI's format '%s', but '%s.weight' is %s", name, format,
                    name, t ? t->type_name : "missing");
+}
+
+/* By its word, or where the file has none by the codes: two to a byte is NVFP4. */
+static bool is_block(const oq_json *word, const oq_ckpt *ckpt, const char *name, oq_block_layout *out)
+{
+    const char *format = oq_json_string(oq_json_get(word, "format"));
+    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
+    *out =
+        (oq_block_layout){.mxfp8 = format && strcmp(format, "mxfp8") == 0, .high_first = true, .tiled = true};
+    if (format) return out->mxfp8 || strcmp(format, "nvfp4") == 0;
+    return t && t->dtype == &oq_dtype_u8;
 }
 
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
@@ -174,7 +189,13 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
 {
     const oq_json *word = oq_json_get(declared->layers, name);
     oq_scaled_rules rules = {.act = OQ_SCALED_ACT_FILE};
+    oq_block_layout block;
     *found = false;
+    if (is_block(word, ckpt, name, &block)) {
+        OQ_TRY(oq_block_locate(env, &block, "comfy_quant", ckpt, name, n, k, out));
+        *found = true;
+        return OQ_OK;
+    }
     if (word) OQ_TRY(check_format(env, ckpt, word, name));
     if (flag(word, "full_precision_matrix_mult") || file_is_full_precision(ckpt))
         rules.act = OQ_SCALED_ACT_NONE;
@@ -183,10 +204,11 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
 
 const oq_dialect oq_dialect_comfy = {
     .name = "comfy",
-    .help = "ComfyUI's FP8: scaled_fp8 with scale_weight, or comfy_quant and _quantization_metadata",
+    .help = "ComfyUI's FP8, MXFP8 and NVFP4: scaled_fp8, comfy_quant or _quantization_metadata",
     .method = &oq_method_fp8,
     .detect = detect,
     .read = read_layers,
     .locate = locate,
     .harmless = harmless,
+    .layer_of = oq_block_layer_of,
 };

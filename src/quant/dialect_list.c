@@ -16,3 +16,12 @@ const oq_dialect *const oq_dialect_list[] = {
     &oq_dialect_fp8_plain,
     NULL,
 };
+
+/* A dialect may read a family of methods; the evidence of tensors is none here. */
+bool oq_dialect_reads(const oq_method *method)
+{
+    const oq_ckpt empty = {0};
+    for (const oq_dialect *const *d = oq_dialect_list; *d; d++)
+        if ((*d)->method == method || (*d)->detect(method, &empty)) return true;
+    return false;
+}

@@ -1,7 +1,9 @@
 /* dialect_modelopt.c -- NVIDIA ModelOpt's 8-bit layouts: `weight` with `weight_scale`, and an `input_scale` that
  * its per-tensor FP8 always has. The algorithm is one for the file (quant_algo), or one per layer
  * (MIXED_PRECISION: quantized_layers). */
+#include "quant/block_planes.h"
 #include "quant/method_modelopt.h"
+#include "quant/dialect_comfy.h"
 #include "quant/scaled_planes.h"
 
 #include "base/names.h"
@@ -26,19 +28,23 @@ typedef struct algorithm_row {
     const char *name;
     const oq_scaled_spelling *spelling;
     oq_scaled_rules rules;
+    oq_block_layout block; /* where spelling is NULL */
 } algorithm_row;
 
 static const algorithm_row algorithms[] = {
-    {"FP8", &fp8, {OQ_SCALED_ACT_STATIC, &oq_format_fp8_e4m3_tensor}},
-    {"FP8_PER_CHANNEL_PER_TOKEN", &fp8, {OQ_SCALED_ACT_DYNAMIC, &oq_format_fp8_e4m3_channel}},
-    {"FP8_PB_WO", &fp8, {OQ_SCALED_ACT_NONE, &oq_format_fp8_e4m3_block128}},
-    {"W8A8_SQ_PER_CHANNEL", &int8, {OQ_SCALED_ACT_STATIC, &oq_format_int8_channel}},
+    {"FP8", &fp8, {OQ_SCALED_ACT_STATIC, &oq_format_fp8_e4m3_tensor}, {0}},
+    {"FP8_PER_CHANNEL_PER_TOKEN", &fp8, {OQ_SCALED_ACT_DYNAMIC, &oq_format_fp8_e4m3_channel}, {0}},
+    {"FP8_PB_WO", &fp8, {OQ_SCALED_ACT_NONE, &oq_format_fp8_e4m3_block128}, {0}},
+    {"W8A8_SQ_PER_CHANNEL", &int8, {OQ_SCALED_ACT_STATIC, &oq_format_int8_channel}, {0}},
+    {"NVFP4", NULL, {0}, {0}},
+    {"W4A16_NVFP4", NULL, {0}, {0}},
+    {"MXFP8", NULL, {0}, {.mxfp8 = true}},
 };
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
-    (void)ckpt;
-    return named == &oq_method_modelopt || named == &oq_method_modelopt_mixed;
+    return named ? named->options == oq_method_modelopt.options
+                 : !oq_comfy_marked(ckpt) && oq_block_look(ckpt).rows;
 }
 
 /* The algorithm that the metadata gives one layer; NULL in *out: none, the layer is plain. */
@@ -57,8 +63,30 @@ static oq_status find_algorithm(oq_env *env, const oq_declared *declared, const 
     if (*out) return OQ_OK;
     return oq_fail(env, OQ_E_UNSUPPORTED,
                    "layer '%s': quant_algo '%s' is not in this build yet; FP8, FP8_PER_CHANNEL_PER_TOKEN, "
-                   "FP8_PB_WO and W8A8_SQ_PER_CHANNEL are",
+                   "FP8_PB_WO, W8A8_SQ_PER_CHANNEL, NVFP4, W4A16_NVFP4 and MXFP8 are",
                    name, algo ? algo : "(none)");
+}
+
+/* Floating weights without a scale beside them; also a layer that the checkpoint does not have at all. */
+static bool is_plain(const oq_ckpt *ckpt, const char *name)
+{
+    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
+    return !oq_scaled_find(ckpt, name, "weight_scale") &&
+           (!t || (t->dtype && t->dtype->floating && t->dtype->bytes > 1));
+}
+
+/* NVFP4 whose file says nothing: ModelOpt's, where the scales can only be in rows. */
+static oq_status read_declared(oq_env *env, const oq_declare_input *in, oq_declared *out)
+{
+    oq_declare_input input = *in;
+    if (oq_json_type(in->quant) != OQ_JSON_NULL) return oq_declared_read(env, in, out);
+    oq_json *quant = oq_json_new_object();
+    const bool ok =
+        oq_json_set(quant, "quant_algo", oq_json_new_string("NVFP4")) && oq_json_append(in->held, quant);
+    if (!ok) return oq_fail(env, OQ_E_NOMEM, "no memory for quantization metadata");
+    input.quant = quant;
+    input.method = &oq_method_modelopt_fp4;
+    return oq_declared_read(env, &input, out);
 }
 
 /* A layer that the metadata leaves out must be plain. */
@@ -84,15 +112,23 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
             "tensor '%s' scales the activations of its layer before they are quantized, which is not in "
             "this build yet",
             smooth->name);
+    if (!row->spelling) {
+        if (is_plain(ckpt, name)) return OQ_OK;
+        const oq_block_layout layout = {.mxfp8 = row->block.mxfp8,
+                                        .tiled = oq_ckpt_metadata(ckpt, "_quantization_metadata") != NULL};
+        OQ_TRY(oq_block_locate(env, &layout, NULL, ckpt, name, n, k, out));
+        *found = true;
+        return OQ_OK;
+    }
     return oq_scaled_locate(env, row->spelling, &row->rules, declared, ckpt, name, n, k, out, found);
 }
 
 const oq_dialect oq_dialect_modelopt = {
     .name = "modelopt",
-    .help =
-        "ModelOpt FP8 (per tensor with input_scale, per channel, per block) and INT8, also mixed per layer",
+    .help = "ModelOpt's FP8, INT8, MXFP8 and NVFP4 (its activations stay as they are), also mixed per layer",
     .method = &oq_method_modelopt,
     .detect = detect,
-    .read = oq_declared_read,
+    .read = read_declared,
     .locate = locate,
+    .layer_of = oq_block_layer_of,
 };

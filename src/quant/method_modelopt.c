@@ -105,7 +105,7 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
     return OQ_OK;
 }
 
-#define MODELOPT(symbol, method_name, method_aliases, lacks, sentence)                                       \
+#define MODELOPT(symbol, method_name, method_aliases, sentence)                                              \
     const oq_method symbol = {.name = method_name,                                                           \
                               .aliases = method_aliases,                                                     \
                               .help = sentence,                                                              \
@@ -113,15 +113,12 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
                               .serialized = true,                                                            \
                               .producer = true,                                                              \
                               .tolerated = "*",                                                              \
-                              .missing = lacks,                                                              \
                               .prepare = prepare,                                                            \
                               .validate = validate}
 
-MODELOPT(oq_method_modelopt, "modelopt", "modelopt_fp8", NULL, "FP8 and INT8 checkpoints by NVIDIA ModelOpt");
-MODELOPT(oq_method_modelopt_fp4, "modelopt_fp4", "nvfp4,fp4,modelopt_nvfp4", OQ_METHOD_MISSING,
-         "NVFP4 checkpoints by NVIDIA ModelOpt");
-MODELOPT(
-    oq_method_modelopt_mixed, "modelopt_mixed", NULL, NULL,
-    "checkpoints by NVIDIA ModelOpt with an algorithm per layer: FP8 and INT8, others are refused by name");
-MODELOPT(oq_method_modelopt_mxfp8, "modelopt_mxfp8", NULL, OQ_METHOD_MISSING,
-         "MXFP8 checkpoints by NVIDIA ModelOpt");
+MODELOPT(oq_method_modelopt, "modelopt", "modelopt_fp8", "FP8 and INT8 checkpoints by NVIDIA ModelOpt");
+MODELOPT(oq_method_modelopt_fp4, "modelopt_fp4", "nvfp4,fp4,modelopt_nvfp4",
+         "NVFP4 checkpoints by NVIDIA ModelOpt; activations stay as they are");
+MODELOPT(oq_method_modelopt_mixed, "modelopt_mixed", NULL,
+         "checkpoints by NVIDIA ModelOpt with an algorithm per layer");
+MODELOPT(oq_method_modelopt_mxfp8, "modelopt_mxfp8", NULL, "MXFP8 checkpoints by NVIDIA ModelOpt");

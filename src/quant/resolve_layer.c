@@ -148,6 +148,7 @@ static oq_status whole_format(const decision *d, const oq_format **out)
     }
     if (l->n_parts > 1 && is_per_tensor(whole))
         whole = whole->element == &oq_dtype_i8 ? &oq_format_int8_channel : &oq_format_fp8_e4m3_channel;
+    if (l->n_parts > 1 && whole == &oq_format_nvfp4) whole = &oq_format_nvfp4_rows;
     *out = whole;
     return OQ_OK;
 }

@@ -126,8 +126,8 @@ static void test_modelopt(void **state)
            "tensor 'a.weight' is F8_E4M3, but quantized_layers does not name 'a'");
     refuse(w, MIXED("a", "NVFP4_SVD"), OQ_E_UNSUPPORTED,
            "layer 'a': quant_algo 'NVFP4_SVD' is not in this build yet; FP8, FP8_PER_CHANNEL_PER_TOKEN, "
-           "FP8_PB_WO and "
-           "W8A8_SQ_PER_CHANNEL are");
+           "FP8_PB_WO, "
+           "W8A8_SQ_PER_CHANNEL, NVFP4, W4A16_NVFP4 and MXFP8 are");
     add(w, "a.weight_scale", &oq_dtype_f32, rows, N);
     refuse(w, MODELOPT("FP8"), OQ_E_FORMAT,
            "scale 'a.weight_scale' is [4]; the metadata says one scale for the whole weight");
@@ -269,6 +269,45 @@ static void test_quanto_and_autoround(void **state)
     accept(w, autoround, &oq_format_fp8_e4m3_channel, OQ_ACT_STATIC_TENSOR);
 }
 
+/* Codes and scales of blocks: what is missing, what has another size, what cannot be told apart. */
+static void test_blocks(void **state)
+{
+    world *w = *state;
+    static uint8_t e4m3[128 * 4], packed[128 * 32];
+    memset(e4m3, 0x38, sizeof e4m3);
+    memory_ckpt_init(&w->ckpt);
+    memory_ckpt_add(&w->ckpt, "a.weight", &oq_dtype_u8, packed, N, K / 2);
+    refuse(w, MODELOPT("NVFP4"), OQ_E_FORMAT, "tensor 'a.weight_scale' is missing: layer 'a' is in NVFP4");
+    memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f8_e4m3, e4m3, N, 1);
+    refuse(w, MODELOPT("NVFP4"), OQ_E_FORMAT, "tensor 'a.weight_scale_2' is missing: layer 'a' is in NVFP4");
+    add(w, "a.weight_scale_2", &oq_dtype_f32, &one, -1);
+    accept(w, MODELOPT("NVFP4"), &oq_format_nvfp4, OQ_ACT_NONE);
+    accept(w, NULL, &oq_format_nvfp4, OQ_ACT_NONE);
+    refuse(w, MODELOPT("MXFP8"), OQ_E_FORMAT, "tensor 'a.weight' is U8, MXFP8 codes are F8_E4M3");
+    add(w, "a.svdquant_lora_a", &oq_dtype_bf16, plain, K);
+    refuse(
+        w, MODELOPT("NVFP4"), OQ_E_UNSUPPORTED,
+        "tensor 'a.svdquant_lora_a' changes what layer 'a' computes, in a way that is not in this build yet");
+    memory_ckpt_remove(&w->ckpt, "a.svdquant_lora_a");
+    memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f8_e4m3, e4m3, N, 2);
+    refuse(w, MODELOPT("NVFP4"), OQ_E_FORMAT,
+           "scale 'a.weight_scale' has 8 values; a weight of [4, 8] needs [4, 1], or tiles of 128 x 4");
+    memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f8_e4m3, e4m3, N, 1);
+    add(w, "a.weight_scale_2", &oq_dtype_f32, &(float){0}, -1);
+    refuse(w, MODELOPT("NVFP4"), OQ_E_FORMAT,
+           "tensor 'a.weight_scale_2' is 0; it must be positive and finite");
+
+    add(w, "a.weight_scale_2", &oq_dtype_f32, &one, -1);
+    memory_ckpt_add(&w->ckpt, "a.weight", &oq_dtype_u8, packed, 128, 32);
+    memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f8_e4m3, e4m3, 128, 4);
+    assert_int_equal(resolve(w, NULL), OQ_E_FORMAT);
+    assert_string_equal(oq_env_error(w->env),
+                        "component 'transformer': its tensors fit the spellings 'modelopt' and 'comfy'; a "
+                        "quantization_config in its config.json must say which it is");
+    assert_int_equal(resolve(w, "{\"quant_method\": \"comfy_nvfp4\"}"), OQ_OK);
+    assert_string_equal(w->resolved->components[0].dialect->name, "comfy");
+}
+
 /* Files that fit two spellings are not guessed at; one that lost its scales is no cast file. */
 static void test_evidence(void **state)
 {
@@ -298,6 +337,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_comfy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_compressed_tensors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quanto_and_autoround, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_evidence, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

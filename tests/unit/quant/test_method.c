@@ -82,14 +82,6 @@ static const char *text(const oq_method_args *args, const char *key)
 /* ---- lists ------------------------------------------------------------------------------------------------------ */
 
 /* 26: at least twenty methods, the well-known ones among them; none shares a spelling with another. */
-/* A family's methods share a dialect as they share their rows. */
-static bool has_dialect(const oq_method *method)
-{
-    for (const oq_dialect *const *d = oq_dialect_list; *d; d++)
-        if ((*d)->method->options == method->options) return true;
-    return false;
-}
-
 static void test_method_list(void **state)
 {
     static const char *const known[] = {"fp8", "awq", "gptq", "bitsandbytes", "modelopt"};
@@ -104,7 +96,7 @@ static void test_method_list(void **state)
         assert_false(oq_name_equal((*m)->name, "none"));
         assert_true((*m)->online || (*m)->serialized);
         if (!(*m)->missing)
-            assert_true(((*m)->online && (*m)->choose) || has_dialect(*m));
+            assert_true(((*m)->online && (*m)->choose) || oq_dialect_reads(*m));
         else
             assert_string_equal((*m)->missing, "not in this build yet");
         assert_non_null((*m)->options);

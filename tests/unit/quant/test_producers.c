@@ -75,22 +75,24 @@ static oq_status locate(const file *f, const char *name, int64_t n, int64_t k, o
     return c->dialect->locate(f->env, &c->declared, f->ckpt, name, n, k, out, found);
 }
 
-/* Row `row` of a layer. */
+/* Row `row` of a layer, from planes in canonical order. */
 static void decode(const oq_part_source *part, int64_t row, int64_t n, int64_t k, float *out)
 {
-    static float scales[512];
-    const oq_plane_source *s = &part->plane[OQ_PLANE_SCALE];
-    const size_t bytes = part->format->plane_bytes(part->format, OQ_PLANE_SCALE, n, k);
-    assert_true(bytes <= sizeof scales);
-    if (s->fix) {
-        s->fix(scales, s->tensor, n, k);
-    } else {
-        assert_int_equal(s->tensor->bytes, bytes);
-        memcpy(scales, s->tensor->data, bytes);
+    static float room[OQ_N_PLANES][8192];
+    const oq_format *f = part->format;
+    oq_planes planes = {{NULL}};
+    for (int p = 0; p < OQ_N_PLANES; p++) {
+        const oq_plane_source *s = &part->plane[p];
+        if (!(f->planes & 1u << p)) continue;
+        const size_t bytes = f->plane_bytes(f, (oq_plane)p, n, k);
+        assert_true(s->tensor && bytes <= sizeof room[p]);
+        if (s->fix)
+            s->fix(room[p], s->tensor, n, k);
+        else
+            memcpy(room[p], s->tensor->data, s->tensor->bytes == bytes ? bytes : 0);
+        planes.plane[p] = room[p];
     }
-    const oq_planes planes = {
-        {[OQ_PLANE_DATA] = part->plane[OQ_PLANE_DATA].tensor->data, [OQ_PLANE_SCALE] = scales}};
-    part->format->decode_row(part->format, out, &planes, row, n, k);
+    f->decode_row(f, out, &planes, row, n, k);
 }
 
 /* ---- the producers' own files
@@ -123,21 +125,31 @@ static const producer_row producers[] = {
      &oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
     {"autoround_fp8", "config.json", "autoround", "model.layers.1.self_attn.q_proj", 16, 256,
      &oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_STATIC_TENSOR},
+    {"modelopt_nvfp4", "config.json", "modelopt", "all_final_layer.2-1.linear", 16, 192, &oq_format_nvfp4,
+     NULL, OQ_ACT_NONE},
+    {"modelopt_nvfp4_tiled", "config.json", "modelopt", "all_final_layer.2-1.linear", 64, 192,
+     &oq_format_nvfp4, NULL, OQ_ACT_NONE},
+    {"modelopt_mixed4", "config.json", "modelopt", "layers.8.feed_forward.w1", 16, 192, &oq_format_nvfp4,
+     NULL, OQ_ACT_NONE},
+    {"modelopt_mxfp8", "config.json", "modelopt", "layers.1.attention.to_q", 16, 192, &oq_format_mxfp8,
+     &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
     {"quanto_int8", "config.json", "quanto", "layers.0.attention.to_out.0", 16, 192, &oq_format_int8_channel,
      NULL, OQ_ACT_NONE},
 };
 
-/* The producer's rows: 0, 1 and, where there are enough, 85. A producer that dequantizes to BF16 rounds once. */
+/* The rows of `index` as the producer has them. A producer that dequantizes to BF16 rounds once. */
 static void check_values(const file *f, const producer_row *row, const oq_part_source *part)
 {
-    static const int64_t rows[] = {0, 1, 85};
+    int64_t rows[8];
     oq_ckpt *expected = NULL;
     char path[1024];
     float is[256], wanted[256];
     snprintf(path, sizeof path, DATA "%s/expected.safetensors", row->folder);
     assert_int_equal(oq_ckpt_open(f->env, path, &expected), OQ_OK);
     const oq_ckpt_tensor *t = oq_ckpt_find(expected, "rows");
-    assert_true(t && t->dim[1] == row->k && t->dim[0] >= 2 && t->dim[0] <= 3);
+    const oq_ckpt_tensor *index = oq_ckpt_find(expected, "index");
+    assert_true(t && index && t->dim[1] == row->k && t->dim[0] >= 2 && index->bytes <= sizeof rows);
+    memcpy(rows, index->data, index->bytes);
     for (int64_t i = 0; i < t->dim[0]; i++) {
         decode(part, rows[i], row->n, row->k, is);
         t->dtype->to_f32(wanted, t->data + (size_t)(i * row->k) * t->dtype->bytes, (size_t)row->k);
@@ -246,13 +258,16 @@ static const struct {
     oq_status status;
     const char *text;
 } bad[] = {
+    {"Q25_nvfp4_scale_nanbyte", OQ_E_FORMAT, "scale 'l.weight_scale' is byte 0x7f at index 0, which is NaN"},
     {"Q08_scale_zero", OQ_E_FORMAT, "scale 'l.weight_scale' is 0 at index 0, beside codes that are not zero"},
     {"Q09_scale_nan", OQ_E_FORMAT,
      "scale 'l.weight_scale' is nan at index 0; it must be positive and finite"},
     {"Q12_two_spellings", OQ_E_FORMAT,
      "tensors 'l.weight_scale' and 'l.scale_weight' are two scales of one weight"},
     {"Q15_comfy_quant_unknown", OQ_E_UNSUPPORTED,
-     "layer 'l' is in ComfyUI's format 'int3_magic', which is not in this build yet; 'float8_e4m3fn' is"},
+     "layer 'l' is in ComfyUI's format 'int3_magic', which is not in this build yet; 'float8_e4m3fn', "
+     "'mxfp8' and "
+     "'nvfp4' are"},
 };
 
 static void test_bad_reports(void **state)
@@ -265,7 +280,8 @@ static void test_bad_reports(void **state)
         snprintf(path, sizeof path, DATA "%s.safetensors", bad[i].file);
         assert_int_equal(decide(f, path, NULL), OQ_OK);
         assert_non_null(component(f)->dialect);
-        assert_int_equal(locate(f, "l", 2, 8, &part, &found), bad[i].status);
+        const bool nvfp4 = strstr(bad[i].file, "nvfp4") != NULL;
+        assert_int_equal(locate(f, "l", nvfp4 ? 1 : 2, nvfp4 ? 16 : 8, &part, &found), bad[i].status);
         assert_false(found);
         assert_string_equal(oq_env_error(f->env), bad[i].text);
     }
@@ -287,9 +303,45 @@ static void test_nan_and_orphan(void **state)
     assert_null(component(f)->dialect);
 }
 
+/* One weight in ModelOpt's layout, in ComfyUI's (nibbles swapped, scales in tiles), and in a file that says nothing:
+ * the same values. Bytes of MXFP8's scales are exponents. */
+static void test_blocks(void **state)
+{
+    static const struct {
+        const char *file, *dialect, *method;
+    } rows[] = {{"Q20_nvfp4_modelopt", "modelopt", "modelopt_fp4"},
+                {"Q21_nvfp4_comfy", "comfy", "comfy_nvfp4"},
+                {"Q22_nvfp4_no_meta", "modelopt", "modelopt_fp4"}};
+    static const float first[8] = {0, 0.375f, 1, -0.125f, -0.5f, -1.5f, 0.25f, 0.75f};
+    file *f = *state;
+    float values[3][16][32];
+    oq_part_source part;
+    bool found = false;
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        char path[1024];
+        snprintf(path, sizeof path, DATA "%s.safetensors", rows[i].file);
+        if (decide(f, path, NULL) != OQ_OK) fail_msg("%s: %s", rows[i].file, oq_env_error(f->env));
+        assert_non_null(component(f)->dialect);
+        assert_string_equal(component(f)->dialect->name, rows[i].dialect);
+        assert_string_equal(component(f)->declared.method->name, rows[i].method);
+        if (locate(f, "l", 16, 32, &part, &found) != OQ_OK)
+            fail_msg("%s: %s", rows[i].file, oq_env_error(f->env));
+        assert_ptr_equal(part.format, &oq_format_nvfp4);
+        for (int r = 0; r < 16; r++) decode(&part, r, 16, 32, values[i][r]);
+        assert_memory_equal(values[i][0], first, sizeof first);
+        assert_memory_equal(values[i], values[0], sizeof values[0]);
+    }
+    assert_int_equal(decide(f, DATA "Q26_mxfp8_u8.safetensors", NULL), OQ_OK);
+    assert_int_equal(locate(f, "l", 1, 32, &part, &found), OQ_OK);
+    assert_ptr_equal(part.format, &oq_format_mxfp8);
+    decode(&part, 0, 1, 32, values[0][0]);
+    for (int c = 0; c < 32; c++) assert_true(values[0][0][c] >= 2 && values[0][0][c] <= 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_producers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_good_reports, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_reports, setup, teardown),

@@ -301,18 +301,15 @@ static void test_missing(void **state)
     world *w = *state;
     oq_layer_choice c;
     assert_int_equal(
-        resolve(w,
-                "{\"transformer\": {\"method\": \"modelopt_fp4\"}, \"text_encoder\": {\"method\": \"fp8\"}}"),
+        resolve(w, "{\"transformer\": {\"method\": \"svdquant\"}, \"text_encoder\": {\"method\": \"fp8\"}}"),
         OQ_OK);
     assert_int_equal(choose(w, DOWN, &c), OQ_OK);
     assert_int_equal(choose(w, EMBEDDER, &c), OQ_OK);
     check_refusal(w, "", choose(w, W2, &c), OQ_E_UNSUPPORTED,
-                  "transformer|'layers.1.feed_forward.w2'|'modelopt_fp4'|not in this build yet");
+                  "transformer|'layers.1.feed_forward.w2'|'svdquant'|not in this build yet");
     static const struct {
         const char *request, *method;
-    } rows[] = {{"gptq", "gptq"},
-                {"gguf", "gguf"},
-                {"mxfp4_dualscale", "mxfp4_dualscale"}};
+    } rows[] = {{"gptq", "gptq"}, {"gguf", "gguf"}, {"mxfp4_dualscale", "mxfp4_dualscale"}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         char words[96];
         snprintf(words, sizeof words, "method '%s' is not in this build yet|'layers.0.attention.to_qkv'",
@@ -363,13 +360,13 @@ static void test_four_bits(void **state)
 static void test_encoders(void **state)
 {
     world *w = *state;
-    assert_int_equal(resolve(w, "modelopt_fp4"), OQ_OK);
+    assert_int_equal(resolve(w, "svdquant"), OQ_OK);
     assert_int_equal(component(w, 1)->source, OQ_SOURCE_NONE);
     assert_int_equal(component(w, 1)->n_routes, 0);
     assert_int_equal(component(w, 0)->n_routes, 1);
     assert_int_equal(resolve(w, "fp8"), OQ_OK);
     assert_int_equal(component(w, 1)->n_routes, 1);
-    assert_int_equal(resolve(w, "{\"text_encoder\": {\"method\": \"modelopt_fp4\"}}"), OQ_OK);
+    assert_int_equal(resolve(w, "{\"text_encoder\": {\"method\": \"svdquant\"}}"), OQ_OK);
     assert_int_equal(component(w, 1)->n_routes, 1);
 }
 
@@ -682,7 +679,8 @@ static void test_modelopt(void **state)
         assert_string_equal(component(w, 0)->routes[0].args->method->name, "modelopt_fp4");
         assert_int_equal(component(w, 1)->source, OQ_SOURCE_NONE);
     }
-    refuse_plan(w, NULL, OQ_E_UNSUPPORTED, "'modelopt_fp4'|'net/config.json'|not in this build yet");
+    refuse_plan(w, NULL, OQ_E_MISMATCH,
+                "'modelopt_fp4' is declared|none of its 5 layers is quantized in the file");
 }
 
 /* Per-tensor scales of fused parts become a scale per row; parts must be of one kind. */
