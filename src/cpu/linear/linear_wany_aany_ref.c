@@ -57,10 +57,10 @@ oq_planes oq_linear_planes(const oq_linear_spec *spec, const void *packed)
 typedef struct ref_job {
     const oq_linear_args *args;
     oq_planes planes;
-    float *x;      /* [m, k] */
-    char *codes;   /* [m, k] bytes */
-    float *scales; /* [m, groups] */
-    float *rows;   /* [tasks, k] */
+    float *x;                              /* [m, k] */
+    char *codes;                           /* [m, k] bytes */
+    float *scales;                         /* [m, groups] */
+    float *rows;                           /* [tasks, k] */
     int64_t m, n, k, run, groups, n_tasks; /* run: columns of x under one scale */
 } ref_job;
 
