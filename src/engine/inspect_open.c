@@ -57,6 +57,10 @@ static oq_status describe_alone(oq_inspect *inspect, const char *folder)
 static oq_status open_file(oq_inspect *inspect)
 {
     oq_env *env = inspect->env;
+    const char *leaf = oq_path_leaf(inspect->path);
+    if (strcmp(leaf, "config.json") == 0 || strcmp(leaf, "model_index.json") == 0)
+        return oq_fail(env, OQ_E_ARG, "%s: describes the weights of its folder; name the folder",
+                       inspect->path);
     OQ_TRY(new_parts(inspect, 1));
     OQ_TRY(oq_ckpt_open(env, inspect->path, &inspect->parts[0].ckpt));
     inspect->format = inspect->parts[0].ckpt->container;

@@ -71,6 +71,12 @@ static oq_status collect_prompts(oq_env *env, const oq_options *options, oq_aren
     char *text = NULL;
     size_t bytes = 0, n = 0;
     if (path) OQ_TRY(oq_file_read(env, path, MAX_PROMPT_FILE, &text, &bytes));
+    if (text && strlen(text) != bytes) {
+        const oq_status refused =
+            oq_fail(env, OQ_E_ARG, "%s: is no text, byte %zu is zero", path, strlen(text));
+        oq_free(env, text);
+        return refused;
+    }
     const size_t most = flags + (text ? count_lines(text) : 0) + 1;
     const char **prompts = NULL;
     oq_status st = oq_arena_new(arena, most, sizeof *prompts, "prompts", &prompts);

@@ -115,8 +115,20 @@ static oq_status make_header(const oq_trace *t, char **out)
     return st;
 }
 
+/* A pattern without effect is most often one that was mistyped. */
+static void warn_of_idle_globs(const oq_trace *t)
+{
+    char glob[256];
+    for (size_t i = 0; t->globs && oq_csv_word(t->globs, i, glob, sizeof glob); i++) {
+        const trace_entry *e = t->first;
+        while (e && !oq_glob_match(glob, e->key)) e = e->next;
+        if (!e) oq_log(t->env, OQ_LOG_WARN, "trace-keys: '%s' matches no stage of this run", glob);
+    }
+}
+
 oq_status oq_trace_write(oq_trace *t, const char *path)
 {
+    warn_of_idle_globs(t);
     char *header = NULL;
     OQ_TRY(make_header(t, &header));
     const size_t n = strlen(header), padded = oq_align_up(n, 8);

@@ -36,8 +36,9 @@ static oq_status read_number(oq_env *env, const char *what, const oq_model_field
             return wrong_type(env, what, field->key, value, whole ? "a whole number" : "a number");
         x = oq_json_real(value, x);
         if (!(x >= field->min && x <= field->max))
-            return oq_fail(env, OQ_E_FORMAT, "config.json of %s: '%s' is %g, it must be between %g and %g",
-                           what, field->key, x, field->min, field->max);
+            return oq_fail(env, OQ_E_FORMAT,
+                           "config.json of %s: '%s' is %.10g, it must be between %.10g and %.10g", what,
+                           field->key, x, field->min, field->max);
     } else if (isnan(x)) {
         return oq_fail(env, OQ_E_FORMAT, "config.json of %s: '%s' is missing", what, field->key);
     }

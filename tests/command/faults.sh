@@ -49,6 +49,16 @@ run generate -m m -p x $quick --quantization fp8
 fresh; sed 's/<|im_end|>/<|im_stop|>/g' "$model/tokenizer/tokenizer.json" > m/tokenizer/tokenizer.json
 expect 2 "the tokenizer has no token '<|im_end|>', which the template around prompts needs" generate -m m -p x $quick
 
+# what is asked for without effect, what is no text, what is no weight file
+printf 'a red ring\0and more\n' > zero.txt
+expect 2 'zero.txt: is no text, byte 10 is zero' generate -m "$model" --prompt-file zero.txt $quick
+expect 0 "trace-keys: 'stepz.*' matches no stage of this run" generate -m "$model" -p x -W 64 -H 64 --steps 1 \
+    --trace t.safetensors --trace-keys 'stepz.*,sigmas' -o t.png
+[ "$(grep -c 'matches no stage' err)" = 1 ] && pass || fail 'trace-keys: sigmas is a stage' "$(cat err)"
+expect 2 'describes the weights of its folder; name the folder' inspect "$model/vae/config.json"
+fresh; sed 's/"up_block_types": \[/"up_block_types": 3, "_name_or_path": [/' "$model/vae/config.json" > m/vae/config.json
+expect 1 "'up_block_types' is a whole number, a list of block types is needed" generate -m m -p x $quick
+
 # prompts: any bytes, any length
 expect 0 '' generate -m "$model" -p "$(printf 'a \377\376\300 star \355\240\200')" $quick -o bytes.png
 i=0; words=''

@@ -39,6 +39,10 @@ static oq_status check_block_types(oq_env *env, const oq_json *config, const cha
                                    int64_t n)
 {
     const oq_json *types = oq_json_get(config, key);
+    if (oq_json_type(types) != OQ_JSON_ARRAY)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "config.json of " WHAT ": '%s' is %s, a list of block types is needed", key,
+                       types ? oq_json_type_name(types) : "missing");
     if (oq_json_size(types) != (size_t)n)
         return oq_fail(env, OQ_E_FORMAT,
                        "config.json of " WHAT ": '%s' has %zu entries, 'block_out_channels' has %lld", key,
