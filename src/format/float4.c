@@ -31,38 +31,68 @@ const float oq_fp4_table[16] = {0.0f,       0.0625f / 12, 8.0f / 12,  1.0f,     
 
 const float oq_int4_table[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-uint8_t oq_e2m1_from_f32(float x)
+/* The trick of e4m3_encode in float8.c, with one bit of mantissa: adding 2^22 times the power of two below |x| (at least
+ * 1) leaves the number of half powers, rounded to even. No branch, so that loops vectorise. */
+static inline uint8_t e2m1_encode(float x)
 {
-    const uint8_t sign = signbit(x) ? 8 : 0;
-    const float a = fabsf(x);
-    if (x != x) return 7;
-    /* at a midpoint the even code wins: it is the lower one after 0, 2, 4, 6 */
-    const int code =
-        (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
-    return (uint8_t)(sign | code);
+    const uint32_t bits = oq_f32_bits(x);
+    const int32_t all = (int32_t)(bits & 0x7fffffffu), top = 0x40c00000, one = 0x3f800000; /* 6, 1 */
+    const int32_t magnitude = all < top ? all : top;
+    const int32_t binade = magnitude & 0x7f800000;
+    const uint32_t power = (uint32_t)(binade > one ? binade : one), shift = power + (22u << 23);
+    const uint32_t steps =
+        oq_f32_bits(oq_f32_from_bits((uint32_t)magnitude) + oq_f32_from_bits(shift)) - shift;
+    const uint32_t code = steps + ((power >> 22) - (127u << 1));
+    return (uint8_t)(all > 0x7f800000 ? 7u : (bits >> 28 & 8u) | code);
 }
 
-uint8_t oq_nf4_from_f32(float x)
+static inline uint8_t nf4_encode(float x)
 {
     static const float middle[15] = {-0.8480964004993439f,   -0.6106329262256622f,  -0.4599952697753906f,
                                      -0.33967943489551544f,  -0.23460740596055984f, -0.13791173323988914f,
                                      -0.045525018125772476f, 0.03979014977812767f,  0.1202552504837513f,
                                      0.2035212516784668f,    0.2920137718319893f,   0.3893125355243683f,
                                      0.5016634166240692f,    0.6427869200706482f,   0.8614784181118011f};
-    int code = 0;
+    int32_t code = 0;
     for (int i = 0; i < 15; i++) code += x > middle[i];
     return (uint8_t)code;
 }
 
-uint8_t oq_fp4_from_f32(float x)
+static inline uint8_t fp4_encode(float x)
 {
     static const float middle[7] = {0.00260417f, 0.0859375f, 0.20833333f, 0.29166667f,
                                     0.4166667f,  0.583333f,  0.8333333f};
-    static const uint8_t code[8] = {0, 1, 6, 7, 4, 5, 2, 3};
+    /* codes by rank of magnitude: 0 1 6 7 4 5 2 3 */
+    const uint32_t codes = 0x32547610u;
     const float a = fabsf(x);
-    int rank = 0;
+    uint32_t rank = 0;
     for (int i = 0; i < 7; i++) rank += a > middle[i];
-    return (uint8_t)(code[rank] | (x < 0 ? 8 : 0));
+    return (uint8_t)((codes >> 4 * rank & 15u) | (x < 0 ? 8u : 0u));
+}
+
+uint8_t oq_e2m1_from_f32(float x)
+{
+    return e2m1_encode(x);
+}
+
+uint8_t oq_nf4_from_f32(float x)
+{
+    return nf4_encode(x);
+}
+
+uint8_t oq_fp4_from_f32(float x)
+{
+    return fp4_encode(x);
+}
+
+void oq_nf4_row_from_f32(uint8_t *restrict codes, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) codes[i] = nf4_encode(x[i]);
+}
+
+void oq_fp4_row_from_f32(uint8_t *restrict codes, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) codes[i] = fp4_encode(x[i]);
 }
 
 float oq_e8m0_to_f32(uint8_t byte)
@@ -115,8 +145,8 @@ static void e2m1_to_f32(float *dst, const void *src, size_t n)
 
 static void e2m1_from_f32(void *dst, const float *src, size_t n)
 {
-    uint8_t *const code = dst;
-    for (size_t i = 0; i < n; i++) code[i] = oq_e2m1_from_f32(src[i]);
+    uint8_t *restrict const code = dst;
+    for (size_t i = 0; i < n; i++) code[i] = e2m1_encode(src[i]);
 }
 
 const oq_dtype oq_dtype_f4_e2m1 = {"F4_E2M1", "fp4_e2m1", 1, true, e2m1_to_f32, e2m1_from_f32};

@@ -20,6 +20,8 @@ uint8_t oq_e2m1_from_f32(float x);
 uint8_t oq_nf4_from_f32(float x);
 /* The same by magnitude; the sign is bit 3. */
 uint8_t oq_fp4_from_f32(float x);
+void    oq_nf4_row_from_f32(uint8_t *codes, const float *x, int64_t n);
+void    oq_fp4_row_from_f32(uint8_t *codes, const float *x, int64_t n);
 
 /* 2^(byte - 127); 255 is NaN. */
 float oq_e8m0_to_f32(uint8_t byte);

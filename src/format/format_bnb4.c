@@ -71,11 +71,15 @@ static void encode_codes(const oq_format *f, uint8_t *packed, const float *w, in
     for (int64_t block = 0; block * BLOCK < total; block++) {
         const float inverse = 1.0f / block_amax(w, total, block);
         const bool none = !isfinite(inverse);
-        const int64_t end = oq_min_i64((block + 1) * BLOCK, total);
-        for (int64_t i = block * BLOCK; i < end; i++) {
-            const float x = none ? 0.0f : w[i] * inverse;
-            oq_code4_put(packed, i, is_nf4(f) ? oq_nf4_from_f32(x) : oq_fp4_from_f32(x));
-        }
+        const int64_t first = block * BLOCK, count = oq_min_i64(BLOCK, total - first);
+        float x[BLOCK];
+        uint8_t codes[BLOCK];
+        for (int64_t i = 0; i < count; i++) x[i] = none ? 0.0f : w[first + i] * inverse;
+        if (is_nf4(f))
+            oq_nf4_row_from_f32(codes, x, count);
+        else
+            oq_fp4_row_from_f32(codes, x, count);
+        for (int64_t i = 0; i < count; i++) oq_code4_put(packed, first + i, codes[i]);
     }
 }
 

@@ -4,6 +4,37 @@
 #define OQ_CPU_LINEAR_LINEAR_PANEL_ANY_H
 
 #include "cpu/linear/linear_panel_rows.h"
+#include "format/float4.h"
+
+/* The e2m1 number nearest to x, as e4m3_nearest finds its own. */
+static inline float e2m1_nearest(float x)
+{
+    const uint32_t bits = oq_f32_bits(x), sign = bits & 0x80000000u, all = bits & 0x7fffffffu;
+    const uint32_t magnitude = all < 0x40c00000u ? all : 0x40c00000u; /* 6 */
+    const uint32_t power = magnitude & 0x7f800000u;
+    const uint32_t shift = (power > 0x3f800000u ? power : 0x3f800000u) + (22u << 23);
+    const float rounded = (oq_f32_from_bits(magnitude) + oq_f32_from_bits(shift)) - oq_f32_from_bits(shift);
+    return oq_f32_from_bits(oq_f32_bits(rounded) | sign);
+}
+
+/* x becomes code * scale, a power of two per group: oq_act_quantize_row without the codes in between. */
+static inline void row_mx(const oq_scheme *scheme, float *x, int64_t k)
+{
+    const bool four = scheme->act == &oq_dtype_f4_e2m1, q725 = scheme->act_scale == OQ_ACT_DYNAMIC_MX_Q725;
+    const oq_e8m0_rule rule = !four ? oq_e8m0_e4m3_ceil : q725 ? oq_e8m0_e2m1_q725 : oq_e8m0_e2m1_floor;
+    for (int64_t first = 0; first < k; first += OQ_ACT_MX_GROUP) {
+        const int64_t n = k - first < OQ_ACT_MX_GROUP ? k - first : OQ_ACT_MX_GROUP;
+        float *const at = x + first;
+        const uint8_t byte = oq_e8m0_choose(row_amax(at, n), rule);
+        const float by = oq_e8m0_to_f32(byte), inverse = byte == 255 ? 0.0f : oq_e8m0_inverse(byte);
+        if (byte == 255)
+            for (int64_t i = 0; i < n; i++) at[i] = by;
+        else if (four)
+            for (int64_t i = 0; i < n; i++) at[i] = e2m1_nearest(at[i] * inverse) * by;
+        else
+            for (int64_t i = 0; i < n; i++) at[i] = e4m3_nearest(at[i] * inverse) * by;
+    }
+}
 
 /* x in f32; where the scheme quantizes it, what its codes and scales say. ROW_CHUNK holds whole groups of every kind. */
 static inline void any_prologue(const oq_panel_job *job, int64_t row)
@@ -14,8 +45,13 @@ static inline void any_prologue(const oq_panel_job *job, int64_t row)
     row_load(a, &job->args->x, job->first + row, k);
     memset(a + k, 0, (size_t)(job->layout.depth - k) * sizeof *a);
     job->row_scale[row] = 1.0f;
-    const int64_t run = oq_act_run(scheme->act_scale, ROW_CHUNK);
-    for (int64_t first = 0; scheme->act && first < k; first += ROW_CHUNK) {
+    if (!scheme->act) return;
+    if (scheme->act_scale != OQ_ACT_DYNAMIC_GROUP) {
+        row_mx(scheme, a, k);
+        return;
+    }
+    const int64_t run = OQ_ACT_GROUP;
+    for (int64_t first = 0; first < k; first += ROW_CHUNK) {
         const int64_t n = k - first < ROW_CHUNK ? k - first : ROW_CHUNK;
         float *const x = a + first, scale[ROW_CHUNK];
         uint8_t codes[ROW_CHUNK];
