@@ -23,6 +23,16 @@ typedef struct oq_planes_mut {
     void *plane[OQ_N_PLANES];
 } oq_planes_mut;
 
+/* A piece of a row in its parts: value = (number of the code - offset) * scale. */
+enum { OQ_PIECE = 256 }; /* columns of a piece at most */
+typedef struct oq_group_piece {
+    const float   *table; /* numbers of four-bit codes; NULL: e4m3, one a byte */
+    const uint8_t *codes; /* the piece begins with code number `first` of these */
+    int64_t first;
+    int64_t lead;         /* columns under scale[0]; each later one covers block_k of them */
+    float   scale[OQ_PIECE / 16 + 1], offset[OQ_PIECE / 16 + 1];
+} oq_group_piece;
+
 typedef struct oq_format {
     const char     *name;    /* "fp8_e4m3_channel" */
     const char     *kernel_name; /* the word in kernel names: "fp8" */
@@ -39,6 +49,9 @@ typedef struct oq_format {
     /* Columns [first, first + count) of that row, the same bits: kernels take a row piece by piece. */
     void (*decode_span)(const struct oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t first,
                         int64_t count, int64_t n, int64_t k);
+    /* The same piece undecoded, at most OQ_PIECE columns, for kernels that decode codes themselves; NULL: no group format. */
+    void (*piece)(const struct oq_format *f, oq_group_piece *out, const oq_planes *src, int64_t row, int64_t first,
+                  int64_t count, int64_t n, int64_t k);
     /* Whole W[n,k] from f32; fills all planes of the format. NULL: read-only format. Deterministic. A block with a
      * non-finite weight gets scale NaN (plain formats keep the value), so that the run stops instead of painting. */
     void (*encode)(const struct oq_format *f, oq_planes_mut *dst, const float *src, int64_t n, int64_t k);

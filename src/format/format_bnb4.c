@@ -46,16 +46,19 @@ static float block_scale(const oq_format *f, const oq_planes *src, int64_t block
     return product + global[AT_OFFSET];
 }
 
-static void bnb4_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t first,
-                             int64_t count, int64_t n, int64_t k)
+static void bnb4_piece(const oq_format *f, oq_group_piece *out, const oq_planes *src, int64_t row,
+                       int64_t first, int64_t count, int64_t n, int64_t k)
 {
     (void)n;
-    const int64_t from = row * k + first, to = from + count;
-    oq_code4_to_f32(dst, src->plane[OQ_PLANE_DATA], from, count, is_nf4(f) ? oq_nf4_table : oq_fp4_table);
-    for (int64_t i = from; i < to;) {
-        const int64_t end = oq_min_i64((i / BLOCK + 1) * BLOCK, to);
-        const float by = block_scale(f, src, i / BLOCK);
-        for (; i < end; i++) dst[i - from] *= by;
+    const int64_t from = row * k + first, block = from / BLOCK;
+    out->table = is_nf4(f) ? oq_nf4_table : oq_fp4_table;
+    out->codes = src->plane[OQ_PLANE_DATA];
+    out->first = from;
+    out->lead = oq_min_i64((block + 1) * BLOCK - from, count);
+    const int n_scales = (int)((from + count - 1) / BLOCK - block) + 1;
+    for (int i = 0; i < n_scales; i++) {
+        out->scale[i] = block_scale(f, src, block + i);
+        out->offset[i] = 0.0f;
     }
 }
 
@@ -154,7 +157,7 @@ static void nested_encode(const oq_format *f, oq_planes_mut *dst, const float *s
         .name = label, .kernel_name = word,                                                                  \
         .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE | (more_planes), .block_n = 1,                  \
         .block_k = BLOCK, .plane_bytes = bnb4_plane_bytes, .decode_row = oq_span_decode_row,                 \
-        .decode_span = bnb4_decode_span, .encode = encoder                                                   \
+        .decode_span = oq_group_decode_span, .piece = bnb4_piece, .encode = encoder                          \
     }
 
 const oq_format oq_format_nf4_b64 = BNB4("nf4_b64", "nf4", 0u, plain_encode);

@@ -27,14 +27,41 @@ size_t oq_group_plane_bytes(const oq_format *f, const oq_group_traits *t, oq_pla
     return bytes;
 }
 
-void oq_group_codes(const oq_group_traits *t, float *dst, const oq_planes *src, int64_t row, int64_t first,
-                    int64_t count, int64_t k)
+int oq_group_piece_begin(const oq_format *f, const oq_group_traits *t, oq_group_piece *out,
+                         const oq_planes *src, int64_t row, int64_t first, int64_t count, int64_t k)
 {
-    const uint8_t *const codes = (const uint8_t *)src->plane[OQ_PLANE_DATA] + row * row_bytes(t, k);
-    if (t->table)
-        oq_code4_to_f32(dst, codes, first, count, t->table);
+    const int64_t group = first / f->block_k;
+    out->table = t->table;
+    out->codes = (const uint8_t *)src->plane[OQ_PLANE_DATA] + row * row_bytes(t, k);
+    out->first = first;
+    out->lead = oq_min_i64((group + 1) * f->block_k - first, count);
+    const int n_scales = (int)((first + count - 1) / f->block_k - group) + 1;
+    for (int i = 0; i < n_scales; i++) out->offset[i] = 0.0f;
+    return n_scales;
+}
+
+static void decode_piece(const oq_format *f, float *dst, const oq_group_piece *p, int64_t count)
+{
+    if (p->table)
+        oq_code4_to_f32(dst, p->codes, p->first, count, p->table);
     else
-        oq_e4m3_row_to_f32(dst, codes + first, (size_t)count);
+        oq_e4m3_row_to_f32(dst, p->codes + p->first, (size_t)count);
+    int64_t end = p->lead;
+    for (int64_t i = 0, g = 0; i < count; g++, end = oq_min_i64(end + f->block_k, count)) {
+        const float scale = p->scale[g], offset = p->offset[g];
+        for (; i < end; i++) dst[i] = (dst[i] - offset) * scale;
+    }
+}
+
+void oq_group_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t first,
+                          int64_t count, int64_t n, int64_t k)
+{
+    oq_group_piece piece;
+    for (int64_t at = 0; at < count; at += OQ_PIECE) {
+        const int64_t columns = oq_min_i64(OQ_PIECE, count - at);
+        f->piece(f, &piece, src, row, first + at, columns, n, k);
+        decode_piece(f, dst + at, &piece, columns);
+    }
 }
 
 void oq_group_encode(const oq_format *f, const oq_group_traits *t, oq_planes_mut *dst, const float *src,

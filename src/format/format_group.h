@@ -15,9 +15,13 @@ typedef struct oq_group_traits {
 
 size_t oq_group_plane_bytes(const oq_format *f, const oq_group_traits *t, oq_plane plane, int64_t n,
                             int64_t k);
-/* Codes [first, first + count) of a row as the table's values, unscaled. */
-void oq_group_codes(const oq_group_traits *t, float *dst, const oq_planes *src, int64_t row, int64_t first,
-                    int64_t count, int64_t k);
+/* `piece` without its scales; offsets are 0. Returns the number of scales: groups first / block_k and following. */
+int oq_group_piece_begin(const oq_format *f, const oq_group_traits *t, oq_group_piece *out,
+                         const oq_planes *src, int64_t row, int64_t first, int64_t count, int64_t k);
+/* decode_span by the format's own pieces. */
+void oq_group_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t first,
+                          int64_t count, int64_t n, int64_t k);
+
 /* One group of at most 128 numbers: their codes, and its scale (and zero point) at index `group` of the planes. */
 typedef void (*oq_group_encode_fn)(const oq_format *f, const oq_planes_mut *dst, int64_t group,
                                    uint8_t *codes, const float *x, int64_t count);

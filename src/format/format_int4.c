@@ -16,18 +16,17 @@ static size_t int4_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, in
     return oq_group_plane_bytes(f, &traits, plane, n, k);
 }
 
-static void int4_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t first,
-                             int64_t count, int64_t n, int64_t k)
+static void int4_piece(const oq_format *f, oq_group_piece *out, const oq_planes *src, int64_t row,
+                       int64_t first, int64_t count, int64_t n, int64_t k)
 {
     (void)n;
-    const int64_t group = f->block_k, at = row * oq_ceil_div(k, group);
+    const int n_scales = oq_group_piece_begin(f, &traits, out, src, row, first, count, k);
+    const int64_t at = row * oq_ceil_div(k, f->block_k) + first / f->block_k;
     const float *const scale = (const float *)src->plane[OQ_PLANE_SCALE] + at;
     const uint8_t *const zero = src->plane[OQ_PLANE_ZERO];
-    oq_group_codes(&traits, dst, src, row, first, count, k);
-    for (int64_t c = first; c < first + count;) {
-        const int64_t g = c / group, end = oq_min_i64((g + 1) * group, first + count);
-        const float by = scale[g], from = zero ? (float)zero[at + g] : 8.0f;
-        for (; c < end; c++) dst[c - first] = (dst[c - first] - from) * by;
+    for (int i = 0; i < n_scales; i++) {
+        out->scale[i] = scale[i];
+        out->offset[i] = zero ? (float)zero[at + i] : 8.0f;
     }
 }
 
@@ -87,7 +86,7 @@ static void zero_encode(const oq_format *f, oq_planes_mut *dst, const float *src
         .name = label, .kernel_name = "int4",                                                                \
         .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE | (more_planes), .block_n = 1,                  \
         .block_k = group, .plane_bytes = int4_plane_bytes, .decode_row = oq_span_decode_row,                 \
-        .decode_span = int4_decode_span, .encode = encoder                                                   \
+        .decode_span = oq_group_decode_span, .piece = int4_piece, .encode = encoder                          \
     }
 
 const oq_format oq_format_int4_g32 = INT4("int4_g32", 32, 0u, symmetric_encode);

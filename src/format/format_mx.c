@@ -21,18 +21,14 @@ static size_t mx_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, int6
     return oq_group_plane_bytes(f, traits(f), plane, n, k);
 }
 
-static void mx_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row, int64_t first,
-                           int64_t count, int64_t n, int64_t k)
+static void mx_piece(const oq_format *f, oq_group_piece *out, const oq_planes *src, int64_t row,
+                     int64_t first, int64_t count, int64_t n, int64_t k)
 {
     (void)n;
-    const uint8_t *const scale =
-        (const uint8_t *)src->plane[OQ_PLANE_SCALE] + row * oq_ceil_div(k, OQ_ACT_MX_GROUP);
-    oq_group_codes(traits(f), dst, src, row, first, count, k);
-    for (int64_t c = first; c < first + count;) {
-        const int64_t end = oq_min_i64((c / OQ_ACT_MX_GROUP + 1) * OQ_ACT_MX_GROUP, first + count);
-        const float by = oq_e8m0_to_f32(scale[c / OQ_ACT_MX_GROUP]);
-        for (; c < end; c++) dst[c - first] *= by;
-    }
+    const int n_scales = oq_group_piece_begin(f, traits(f), out, src, row, first, count, k);
+    const uint8_t *const scale = (const uint8_t *)src->plane[OQ_PLANE_SCALE] +
+                                 row * oq_ceil_div(k, OQ_ACT_MX_GROUP) + first / OQ_ACT_MX_GROUP;
+    for (int i = 0; i < n_scales; i++) out->scale[i] = oq_e8m0_to_f32(scale[i]);
 }
 
 static void mx_encode_group(const oq_planes_mut *dst, int64_t group, uint8_t *codes, const float *x,
@@ -75,7 +71,8 @@ static void mxfp4_encode(const oq_format *f, oq_planes_mut *dst, const float *sr
     {                                                                                                        \
         .name = label, .kernel_name = word, .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE,            \
         .block_n = 1, .block_k = OQ_ACT_MX_GROUP, .plane_bytes = mx_plane_bytes,                             \
-        .decode_row = oq_span_decode_row, .decode_span = mx_decode_span, .encode = encoder                   \
+        .decode_row = oq_span_decode_row, .decode_span = oq_group_decode_span, .piece = mx_piece,            \
+        .encode = encoder                                                                                    \
     }
 
 const oq_format oq_format_mxfp8 = MX_FORMAT("mxfp8", "mxfp8", mxfp8_encode);

@@ -19,20 +19,18 @@ static size_t nvfp4_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, i
 }
 
 /* The two scales are multiplied first, then the code: what producers do, to the last bit. */
-static void nvfp4_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row,
-                              int64_t first, int64_t count, int64_t n, int64_t k)
+static void nvfp4_piece(const oq_format *f, oq_group_piece *out, const oq_planes *src, int64_t row, int64_t first,
+                        int64_t count, int64_t n, int64_t k)
 {
     (void)n;
-    const uint8_t *const scale = (const uint8_t *)src->plane[OQ_PLANE_SCALE] + row * oq_ceil_div(k, GROUP);
+    const int n_scales = oq_group_piece_begin(f, &traits, out, src, row, first, count, k);
+    const uint8_t *const scale =
+        (const uint8_t *)src->plane[OQ_PLANE_SCALE] + row * oq_ceil_div(k, GROUP) + first / GROUP;
     float global;
     memcpy(&global, (const float *)src->plane[OQ_PLANE_GLOBAL] + (f == &oq_format_nvfp4_rows ? row : 0),
            sizeof global);
-    oq_group_codes(&traits, dst, src, row, first, count, k);
-    for (int64_t c = first; c < first + count;) {
-        const int64_t end = oq_min_i64((c / GROUP + 1) * GROUP, first + count);
-        const float by = oq_e4m3_to_f32(scale[c / GROUP]) * global;
-        for (; c < end; c++) dst[c - first] *= by;
-    }
+    oq_e4m3_row_to_f32(out->scale, scale, (size_t)n_scales);
+    for (int i = 0; i < n_scales; i++) out->scale[i] *= global;
 }
 
 /* A block's scale is at least the smallest there is, so that small blocks are not lost; all zero: scale 0. */
@@ -71,7 +69,8 @@ const oq_format oq_format_nvfp4 = {.name = "nvfp4",
                                    .block_k = GROUP,
                                    .plane_bytes = nvfp4_plane_bytes,
                                    .decode_row = oq_span_decode_row,
-                                   .decode_span = nvfp4_decode_span,
+                                   .decode_span = oq_group_decode_span,
+                                   .piece = nvfp4_piece,
                                    .encode = nvfp4_encode};
 
 /* Parts of one product that were quantized one by one: each row has its part's scale of the tensor. */
@@ -83,5 +82,6 @@ const oq_format oq_format_nvfp4_rows = {.name = "nvfp4_rows",
                                         .block_k = GROUP,
                                         .plane_bytes = nvfp4_plane_bytes,
                                         .decode_row = oq_span_decode_row,
-                                        .decode_span = nvfp4_decode_span,
+                                        .decode_span = oq_group_decode_span,
+                                        .piece = nvfp4_piece,
                                         .encode = nvfp4_encode};
