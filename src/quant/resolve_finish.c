@@ -112,6 +112,50 @@ static oq_status check_patterns(oq_env *env, oq_resolved *resolved, const char *
     return OQ_OK;
 }
 
+/* ---- options that name layers ----------------------------------------------------------------------------------- */
+
+/* `layer` without its component, or a part, of any component. */
+static bool is_layer(const oq_resolved *resolved, const char *layer, const char *const *names, size_t n_names)
+{
+    for (size_t i = 0; i < n_names + resolved->n_parts; i++) {
+        const char *full = i < n_names ? names[i] : resolved->parts[i - n_names];
+        const char *dot = strchr(full, '.');
+        if (dot && strcmp(dot + 1, layer) == 0) return true;
+    }
+    return false;
+}
+
+static oq_status check_fallback_layers(oq_env *env, const oq_resolved *resolved, const oq_method_args *args,
+                                       const char *const *names, size_t n_names)
+{
+    static const char key[] = "w4a8_fallback_layers";
+    const oq_json *layers = oq_json_get(args->options, key);
+    for (size_t i = 0; i < oq_json_size(layers); i++) {
+        const char *layer = oq_json_string(oq_json_at(layers, i));
+        if (is_layer(resolved, layer, names, n_names)) continue;
+        nearest best = {.env = env, .pattern = layer};
+        for (size_t j = 0; j < n_names; j++) offer_runs(&best, names[j]);
+        for (size_t j = 0; j < resolved->n_parts; j++) offer_runs(&best, resolved->parts[j]);
+        return oq_fail(env, OQ_E_CONFIG, "method '%s': %s names '%s', which is no layer; %s is '%s'",
+                       args->method->name, key, layer, best.run[0] ? "nearest" : "one",
+                       best.run[0] ? best.run
+                       : n_names   ? names[0]
+                                   : "none");
+    }
+    return OQ_OK;
+}
+
+static oq_status check_named_layers(oq_env *env, const oq_resolved *resolved, const char *const *names,
+                                    size_t n_names)
+{
+    for (size_t i = 0; i < resolved->n_components; i++)
+        for (size_t j = 0; j < resolved->components[i].n_routes; j++)
+            if (resolved->components[i].routes[j].args)
+                OQ_TRY(check_fallback_layers(env, resolved, resolved->components[i].routes[j].args, names,
+                                             n_names));
+    return OQ_OK;
+}
+
 /* ---- methods without effect
  * ------------------------------------------------------------------------------------- */
 
@@ -167,6 +211,7 @@ static oq_status warn_unlisted(oq_resolved *resolved)
 oq_status oq_resolve_finish(oq_env *env, oq_resolved *resolved, const char *const *names, size_t n_names)
 {
     OQ_TRY(check_patterns(env, resolved, names, n_names));
+    OQ_TRY(check_named_layers(env, resolved, names, n_names));
     OQ_TRY(check_effect(env, resolved));
     return warn_unlisted(resolved);
 }
