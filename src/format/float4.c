@@ -137,6 +137,17 @@ void oq_code4_to_f32(float *dst, const uint8_t *packed, int64_t first, int64_t c
     if ((count - i) & 1) dst[count - 1] = table[p[pairs] & 15];
 }
 
+void oq_code4_pack(uint8_t *packed, int64_t first, const uint8_t *codes, int64_t count)
+{
+    int64_t i = 0;
+    if (first & 1 && count > 0) packed[first / 2] = (uint8_t)(packed[first / 2] | codes[i++] << 4);
+    uint8_t *restrict const p = packed + (first + i) / 2;
+    const uint8_t *restrict const c = codes + i;
+    const int64_t pairs = (count - i) / 2;
+    for (int64_t j = 0; j < pairs; j++) p[j] = (uint8_t)(c[2 * j] | c[2 * j + 1] << 4);
+    if ((count - i) & 1) p[pairs] = codes[count - 1];
+}
+
 static void e2m1_to_f32(float *dst, const void *src, size_t n)
 {
     const uint8_t *const code = src;

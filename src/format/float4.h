@@ -20,8 +20,8 @@ uint8_t oq_e2m1_from_f32(float x);
 uint8_t oq_nf4_from_f32(float x);
 /* The same by magnitude; the sign is bit 3. */
 uint8_t oq_fp4_from_f32(float x);
-void    oq_nf4_row_from_f32(uint8_t *codes, const float *x, int64_t n);
-void    oq_fp4_row_from_f32(uint8_t *codes, const float *x, int64_t n);
+void oq_nf4_row_from_f32(uint8_t *codes, const float *x, int64_t n);
+void oq_fp4_row_from_f32(uint8_t *codes, const float *x, int64_t n);
 
 /* 2^(byte - 127); 255 is NaN. */
 float oq_e8m0_to_f32(uint8_t byte);
@@ -43,13 +43,8 @@ uint8_t oq_e8m0_choose(float amax, oq_e8m0_rule rule);
 
 /* dst[i] = table[code first + i]. */
 void oq_code4_to_f32(float *dst, const uint8_t *packed, int64_t first, int64_t count, const float *table);
-/* Stores code number i; codes are put in ascending order, an even one clears its neighbour. */
-static inline void oq_code4_put(uint8_t *packed, int64_t i, uint8_t code)
-{
-    if (i & 1)
-        packed[i / 2] = (uint8_t)(packed[i / 2] | code << 4);
-    else
-        packed[i / 2] = code;
-}
+/* Stores codes as numbers first, first + 1, ...; what is stored in ascending order is whole: an even code clears its
+ * neighbour. */
+void oq_code4_pack(uint8_t *packed, int64_t first, const uint8_t *codes, int64_t count);
 
 #endif

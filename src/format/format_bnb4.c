@@ -82,7 +82,7 @@ static void encode_codes(const oq_format *f, uint8_t *packed, const float *w, in
             oq_nf4_row_from_f32(codes, x, count);
         else
             oq_fp4_row_from_f32(codes, x, count);
-        for (int64_t i = 0; i < count; i++) oq_code4_put(packed, first + i, codes[i]);
+        oq_code4_pack(packed, first, codes, count);
     }
 }
 

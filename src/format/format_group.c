@@ -74,8 +74,10 @@ void oq_group_encode(const oq_format *f, const oq_group_traits *t, oq_planes_mut
         for (int64_t c = 0; c < k; c += f->block_k, group++) {
             const int64_t count = oq_min_i64(f->block_k, k - c);
             encode_group(f, dst, group, codes, src + r * k + c, count);
-            if (!t->table) memcpy(row + c, codes, (size_t)count);
-            for (int64_t i = 0; t->table && i < count; i++) oq_code4_put(row, c + i, codes[i]);
+            if (t->table)
+                oq_code4_pack(row, c, codes, count);
+            else
+                memcpy(row + c, codes, (size_t)count);
         }
     }
 }

@@ -7,6 +7,7 @@
 
 #include "base/size.h"
 #include "format/float4.h"
+#include "format/float8.h"
 #include "format/format_scaled.h"
 
 static const oq_group_traits traits = {.table = oq_int4_table, .scale_bytes = sizeof(float), .zero_bytes = 1};
@@ -30,11 +31,16 @@ static void int4_piece(const oq_format *f, oq_group_piece *out, const oq_planes 
     }
 }
 
-/* code = rne(x * inverse) + zero within 0..15 */
-static void encode_codes(uint8_t *codes, const float *x, int64_t count, float inverse, float zero)
+/* code = rne(x * inverse) + zero within 0..15; no product is beyond 16. 1.5 * 2^23 has unit 1: adding it rounds. */
+static void encode_codes(uint8_t *restrict codes, const float *x, int64_t count, float inverse, float zero)
 {
-    for (int64_t i = 0; i < count; i++)
-        codes[i] = (uint8_t)fminf(fmaxf(rintf(x[i] * inverse) + zero, 0.0f), 15.0f);
+    const float magic = 0x1.8p23f;
+    const int32_t add = (int32_t)zero - (int32_t)oq_f32_bits(magic);
+    for (int64_t i = 0; i < count; i++) {
+        int32_t q = (int32_t)oq_f32_bits(x[i] * inverse + magic) + add;
+        q = q > 15 ? 15 : q;
+        codes[i] = (uint8_t)(q < 0 ? 0 : q);
+    }
 }
 
 /* The number of largest magnitude becomes code 0, that is -8: its sign goes into the scale, and all sixteen codes are
