@@ -129,7 +129,7 @@ static uint8_t nearest_in_map(const float *map, float x)
 static float encode_absmax(uint8_t *codes, const float *map, float offset, const float *w, int64_t total,
                            int64_t block, int64_t count)
 {
-    float distance[NESTED];
+    float distance[NESTED] = {0};
     for (int64_t i = 0; i < count; i++) distance[i] = block_amax(w, total, block + i) - offset;
     const float amax = oq_amax(distance, 1, count, count), inverse = 1.0f / amax;
     for (int64_t i = 0; i < count; i++)
