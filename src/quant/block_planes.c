@@ -1,15 +1,16 @@
-/* block_planes.c -- finds and checks the planes of NVFP4 and MXFP8 layers and puts tiled scales and swapped nibbles into
+/* block_planes.c -- finds and checks the planes of NVFP4, MXFP8 and MXFP4 layers and puts tiled scales and swapped nibbles into
  * canonical order. */
 #include "quant/block_planes.h"
 
 #include "base/names.h"
 #include "base/size.h"
+#include "format/float4.h"
 #include "quant/scaled_planes.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { TILE_ROWS = 128, TILE_COLS = 4, PAD = 16 };
+enum { TILE_ROWS = 128, TILE_COLS = 4 };
 
 typedef struct layer {
     oq_env *env;
@@ -79,6 +80,36 @@ static void swap_nibbles(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_
     for (int64_t i = 0; i < bytes; i++) p[i] = (uint8_t)(p[i] << 4 | p[i] >> 4);
 }
 
+/* ---- what a kind is
+ * ---------------------------------------------------------------------------------------------- */
+
+static const struct kind_row {
+    const char *label, *codes; /* for messages; the suffix of its codes */
+    const oq_format *format;
+    const oq_dtype *code, *act;
+    int64_t group, pad,
+        per_byte; /* columns under a scale; multiple that codes may be padded to; codes in a byte */
+    void (*untile)(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k);
+    void (*crop)(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k);
+} kinds[] = {
+    [OQ_BLOCK_NVFP4] = {"NVFP4", "weight", &oq_format_nvfp4, &oq_dtype_u8, NULL, 16, 16, 2, untile16,
+                        crop_codes4},
+    [OQ_BLOCK_MXFP8] = {"MXFP8", "weight", &oq_format_mxfp8, &oq_dtype_f8_e4m3, &oq_dtype_f8_e4m3, 32, 32, 1,
+                        untile32, crop_codes8},
+    [OQ_BLOCK_MXFP4] = {"MXFP4", "weight_packed", &oq_format_mxfp4, &oq_dtype_u8, &oq_dtype_f4_e2m1, 32, 32,
+                        2, untile32, crop_codes4},
+};
+
+static const struct kind_row *kind_of(const layer *l)
+{
+    return &kinds[l->layout->kind];
+}
+
+static bool is_mx(const layer *l)
+{
+    return l->layout->kind != OQ_BLOCK_NVFP4;
+}
+
 /* ---- checks
  * ------------------------------------------------------------------------------------------------------- */
 
@@ -86,12 +117,12 @@ static oq_status need(const layer *l, const oq_ckpt_tensor *t, const char *suffi
 {
     if (t) return OQ_OK;
     return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s.%s' is missing: layer '%s' is in %s", l->name, suffix,
-                   l->name, l->layout->mxfp8 ? "MXFP8" : "NVFP4");
+                   l->name, kind_of(l)->label);
 }
 
 static bool is_known(const char *suffix, const char *spare)
 {
-    return oq_csv_has("weight,bias,weight_scale,weight_scale_2,input_scale", suffix) ||
+    return oq_csv_has("weight,weight_packed,bias,weight_scale,weight_scale_2,input_scale", suffix) ||
            (spare && oq_csv_has(spare, suffix));
 }
 
@@ -110,22 +141,21 @@ static oq_status refuse_unknown(const layer *l, const char *spare)
     return OQ_OK;
 }
 
-/* Producers may pad rows and columns to multiples of 16 (mxfp8: 32). */
+/* Producers may pad rows and columns. */
 static oq_status check_codes(const layer *l)
 {
+    const struct kind_row *row = kind_of(l);
     const oq_ckpt_tensor *t = l->codes;
-    const bool mx = l->layout->mxfp8;
-    const int64_t pad = mx ? 2 * PAD : PAD, per_byte = mx ? 1 : 2;
-    if (mx ? t->dtype != &oq_dtype_f8_e4m3 : t->dtype != &oq_dtype_u8)
+    if (t->dtype != row->code)
         return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is %s, %s codes are %s", t->name, t->type_name,
-                       mx ? "MXFP8" : "NVFP4", mx ? "F8_E4M3" : "U8");
-    if (is_matrix(t, l->n, oq_ceil_div(l->k, per_byte)) ||
-        is_matrix(t, round_up(l->n, pad), round_up(l->k, pad) / per_byte))
+                       row->label, row->code == &oq_dtype_u8 ? "U8" : "F8_E4M3");
+    if (is_matrix(t, l->n, oq_ceil_div(l->k, row->per_byte)) ||
+        is_matrix(t, round_up(l->n, row->pad), round_up(l->k, row->pad) / row->per_byte))
         return OQ_OK;
     return oq_fail(l->env, OQ_E_FORMAT,
                    "tensor '%s' has %lld bytes; a weight of [%lld, %lld] has %lld codes, %s a byte", t->name,
                    (long long)t->bytes, (long long)l->n, (long long)l->k, (long long)(l->n * l->k),
-                   mx ? "one" : "two");
+                   row->per_byte == 1 ? "one" : "two");
 }
 
 static bool fits_tiles(const layer *l)
@@ -136,7 +166,7 @@ static bool fits_tiles(const layer *l)
 static oq_status check_scale(const layer *l)
 {
     const oq_ckpt_tensor *t = l->scale;
-    const bool mx = l->layout->mxfp8;
+    const bool mx = is_mx(l);
     const bool type =
         mx ? t->dtype == &oq_dtype_u8 || strcmp(t->type_name, "F8_E8M0") == 0 : t->dtype == &oq_dtype_f8_e4m3;
     if (!type)
@@ -173,43 +203,43 @@ static oq_status check_number(const layer *l, const oq_ckpt_tensor *t)
 
 static oq_plane_source codes_source(const layer *l)
 {
-    const bool mx = l->layout->mxfp8,
-               padded = l->codes->dim[0] != l->n || l->codes->dim[1] != (mx ? l->k : oq_ceil_div(l->k, 2));
-    if (!mx && l->layout->high_first) return (oq_plane_source){l->codes, swap_nibbles};
-    return (oq_plane_source){l->codes, !padded ? NULL : mx ? crop_codes8 : crop_codes4};
+    const struct kind_row *row = kind_of(l);
+    const bool padded = !is_matrix(l->codes, l->n, oq_ceil_div(l->k, row->per_byte));
+    if (l->layout->high_first && row->per_byte == 2) return (oq_plane_source){l->codes, swap_nibbles};
+    return (oq_plane_source){l->codes, padded ? row->crop : NULL};
 }
 
 static oq_plane_source scale_source(const layer *l)
 {
     const bool tiled = fits_tiles(l) && (l->layout->tiled || !is_matrix(l->scale, l->n, l->groups));
-    return (oq_plane_source){l->scale, !tiled ? NULL : l->layout->mxfp8 ? untile32 : untile16};
+    return (oq_plane_source){l->scale, tiled ? kind_of(l)->untile : NULL};
 }
 
-/* NVFP4's activations stay as they are; MXFP8's take a power of two per 32 columns. */
+/* NVFP4's activations stay as they are; those of MX take a power of two per 32 columns. */
 static void fill(const layer *l, oq_part_source *out)
 {
-    const bool mx = l->layout->mxfp8;
-    *out = (oq_part_source){.format = mx ? &oq_format_mxfp8 : &oq_format_nvfp4,
-                            .act = mx ? &oq_dtype_f8_e4m3 : NULL,
-                            .act_scale = mx ? OQ_ACT_DYNAMIC_MX : OQ_ACT_NONE};
+    const bool act = kind_of(l)->act && !l->layout->weight_only;
+    *out = (oq_part_source){.format = kind_of(l)->format,
+                            .act = act ? kind_of(l)->act : NULL,
+                            .act_scale = act ? OQ_ACT_DYNAMIC_MX : OQ_ACT_NONE};
     out->plane[OQ_PLANE_DATA] = codes_source(l);
     out->plane[OQ_PLANE_SCALE] = scale_source(l);
-    if (!mx) out->plane[OQ_PLANE_GLOBAL].tensor = l->global;
+    if (!is_mx(l)) out->plane[OQ_PLANE_GLOBAL].tensor = l->global;
     out->plane[OQ_PLANE_INPUT_SCALE].tensor = l->input;
 }
 
 oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char *spare, const oq_ckpt *ckpt,
                           const char *name, int64_t n, int64_t k, oq_part_source *out)
 {
-    layer l = {env,  layout, ckpt, name, n, k, oq_ceil_div(k, layout->mxfp8 ? 32 : 16),
+    layer l = {env,  layout, ckpt, name, n, k, oq_ceil_div(k, kinds[layout->kind].group),
                NULL, NULL,   NULL, NULL};
-    l.codes = oq_scaled_find(ckpt, name, "weight");
+    l.codes = oq_scaled_find(ckpt, name, kind_of(&l)->codes);
     l.scale = oq_scaled_find(ckpt, name, "weight_scale");
     l.global = oq_scaled_find(ckpt, name, "weight_scale_2");
     l.input = oq_scaled_find(ckpt, name, "input_scale");
-    OQ_TRY(need(&l, l.codes, "weight"));
+    OQ_TRY(need(&l, l.codes, kind_of(&l)->codes));
     OQ_TRY(need(&l, l.scale, "weight_scale"));
-    if (!layout->mxfp8) OQ_TRY(need(&l, l.global, "weight_scale_2"));
+    if (!is_mx(&l)) OQ_TRY(need(&l, l.global, "weight_scale_2"));
     OQ_TRY(refuse_unknown(&l, spare));
     OQ_TRY(check_codes(&l));
     OQ_TRY(check_scale(&l));
@@ -221,14 +251,19 @@ oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char
 
 bool oq_block_layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k)
 {
-    const size_t length = strlen(t->name), m = strlen(".weight");
-    if (t->dtype != &oq_dtype_u8 || t->n_dims != 2 || length <= m ||
-        strcmp(t->name + length - m, ".weight") != 0)
-        return false;
-    *name_length = length - m;
-    *n = t->dim[0];
-    *k = 2 * t->dim[1];
-    return true;
+    static const char *const endings[] = {".weight", ".weight_packed"};
+    const size_t length = strlen(t->name);
+    const bool words = t->dtype == &oq_dtype_i32; /* integers: a dialect refuses them by their layout */
+    if ((t->dtype != &oq_dtype_u8 && !words) || t->n_dims != 2) return false;
+    for (size_t i = 0; i < OQ_COUNT(endings); i++) {
+        const size_t m = strlen(endings[i]);
+        if (length <= m || strcmp(t->name + length - m, endings[i]) != 0) continue;
+        *name_length = length - m;
+        *n = t->dim[0];
+        *k = (words ? 8 : 2) * t->dim[1];
+        return true;
+    }
+    return false;
 }
 
 oq_block_evidence oq_block_look(const oq_ckpt *ckpt)

@@ -1,21 +1,28 @@
-/* block_planes.h -- what dialects of NVFP4 and MXFP8 share: codes beside block scales of one byte, in rows or in the
+/* block_planes.h -- what dialects of NVFP4, MXFP8 and MXFP4 share: codes beside block scales of one byte, in rows or in the
  * tiles of 128 x 4 that GPUs take them in. Private to this room. */
 #ifndef OQ_QUANT_BLOCK_PLANES_H
 #define OQ_QUANT_BLOCK_PLANES_H
 
 #include "quant/dialect.h"
 
+typedef enum oq_block_kind {
+    OQ_BLOCK_NVFP4, /* e2m1 under e4m3 per 16 columns and one f32 */
+    OQ_BLOCK_MXFP8, /* e4m3 under E8M0 per 32 columns */
+    OQ_BLOCK_MXFP4  /* e2m1 under the same; codes in `weight_packed` */
+} oq_block_kind;
+
 typedef struct oq_block_layout {
-    bool mxfp8;      /* e4m3 under E8M0 per 32 columns; false: nvfp4, e2m1 under e4m3 per 16 and one f32 */
-    bool high_first; /* nvfp4: the first code of a byte is in its high nibble */
-    bool tiled;      /* scales that may be either are tiled; false: in rows */
+    oq_block_kind kind;
+    bool high_first;  /* nvfp4: the first code of a byte is in its high nibble */
+    bool tiled;       /* scales that may be either are tiled; false: in rows */
+    bool weight_only; /* MX: activations stay as they are; those of nvfp4 always do */
 } oq_block_layout;
 
 /* oq_dialect.locate for such a layer, which the metadata says is one: a missing plane is an error. Scales whose shape
  * fits one order alone are read in that order. `spare`: csv of suffixes that may stand beside; NULL: none. */
 oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char *spare, const oq_ckpt *ckpt,
                           const char *name, int64_t n, int64_t k, oq_part_source *out);
-/* The shape of a layer by its codes: [n, k / 2] bytes for nvfp4. */
+/* The shape of a layer by its codes, where two are in a byte: [n, k / 2]. */
 bool oq_block_layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k);
 
 typedef struct oq_block_evidence { /* nvfp4 layers in a file that says nothing about itself */

@@ -178,9 +178,10 @@ static bool is_block(const oq_json *word, const oq_ckpt *ckpt, const char *name,
 {
     const char *format = oq_json_string(oq_json_get(word, "format"));
     const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
+    const bool mxfp8 = format && strcmp(format, "mxfp8") == 0;
     *out =
-        (oq_block_layout){.mxfp8 = format && strcmp(format, "mxfp8") == 0, .high_first = true, .tiled = true};
-    if (format) return out->mxfp8 || strcmp(format, "nvfp4") == 0;
+        (oq_block_layout){.kind = mxfp8 ? OQ_BLOCK_MXFP8 : OQ_BLOCK_NVFP4, .high_first = true, .tiled = true};
+    if (format) return mxfp8 || strcmp(format, "nvfp4") == 0;
     return t && t->dtype == &oq_dtype_u8;
 }
 

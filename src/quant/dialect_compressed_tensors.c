@@ -1,5 +1,6 @@
-/* dialect_compressed_tensors.c -- llm-compressor's 8-bit layouts (float-quantized, int-quantized): `weight` beside
+/* dialect_compressed_tensors.c -- llm-compressor's layouts float-quantized, int-quantized, mxfp8-quantized and mxfp4-pack-quantized: `weight` beside
  * `weight_scale`. Each of config_groups says which layers it means (a class, names, re: patterns) and what they are. */
+#include "quant/block_planes.h"
 #include "quant/scaled_planes.h"
 
 #include "base/regex.h"
@@ -154,6 +155,28 @@ static oq_status refuse_packed(const group_words *g, const oq_declared *declared
                    *format ? format : "(unnamed)");
 }
 
+/* MXFP8 and MXFP4: floats in groups of 32 columns under powers of two. */
+static oq_status read_mx(const group_words *g, const oq_declared *declared, oq_block_layout *out, bool *is_mx)
+{
+    const oq_json *weights = oq_json_get(g->json, "weights"), *in = oq_json_get(g->json, "input_activations");
+    const char *format = word(g->json, "format");
+    if (!*format) format = word(declared->options, "format");
+    *out = (oq_block_layout){.weight_only = oq_json_type(in) == OQ_JSON_NULL};
+    *is_mx = true;
+    if (strcmp(format, "mxfp8-quantized") == 0)
+        out->kind = OQ_BLOCK_MXFP8;
+    else if (strcmp(format, "mxfp4-pack-quantized") == 0)
+        out->kind = OQ_BLOCK_MXFP4;
+    else
+        *is_mx = false;
+    const bool same =
+        oq_json_int(oq_json_get(in, "num_bits"), 0) == oq_json_int(oq_json_get(weights, "num_bits"), 0) &&
+        oq_json_int(oq_json_get(in, "group_size"), 0) == OQ_ACT_MX_GROUP &&
+        oq_json_bool(oq_json_get(in, "dynamic"), false);
+    if (!*is_mx || out->weight_only || same) return OQ_OK;
+    return fail_part(g, "input_activations", in, "the weights' own type in dynamic groups of 32 is");
+}
+
 /* ---- one layer
  * ---------------------------------------------------------------------------------------------------- */
 
@@ -179,6 +202,14 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
         return oq_fail(env, OQ_E_FORMAT, "layer '%s' is quantized, but no group of config_groups means it",
                        name);
     }
+    oq_block_layout block;
+    bool is_mx = false;
+    OQ_TRY(read_mx(&g, declared, &block, &is_mx));
+    if (is_mx) {
+        OQ_TRY(oq_block_locate(env, &block, NULL, ckpt, name, n, k, out));
+        *found = true;
+        return OQ_OK;
+    }
     OQ_TRY(refuse_packed(&g, declared, ckpt));
     OQ_TRY(read_weights(&g, &spelling, &rules));
     OQ_TRY(read_inputs(&g, spelling, &rules));
@@ -187,9 +218,10 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
 
 const oq_dialect oq_dialect_compressed_tensors = {
     .name = "compressed-tensors",
-    .help = "llm-compressor's float-quantized and int-quantized layers, in groups",
+    .help = "llm-compressor's float-quantized, int-quantized, MXFP8 and MXFP4 layers, in groups",
     .method = &oq_method_compressed_tensors,
     .detect = detect,
     .read = oq_declared_read,
     .locate = locate,
+    .layer_of = oq_block_layer_of,
 };

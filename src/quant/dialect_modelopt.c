@@ -38,7 +38,7 @@ static const algorithm_row algorithms[] = {
     {"W8A8_SQ_PER_CHANNEL", &int8, {OQ_SCALED_ACT_STATIC, &oq_format_int8_channel}, {0}},
     {"NVFP4", NULL, {0}, {0}},
     {"W4A16_NVFP4", NULL, {0}, {0}},
-    {"MXFP8", NULL, {0}, {.mxfp8 = true}},
+    {"MXFP8", NULL, {0}, {.kind = OQ_BLOCK_MXFP8}},
 };
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
@@ -114,7 +114,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
             smooth->name);
     if (!row->spelling) {
         if (is_plain(ckpt, name)) return OQ_OK;
-        const oq_block_layout layout = {.mxfp8 = row->block.mxfp8,
+        const oq_block_layout layout = {.kind = row->block.kind,
                                         .tiled = oq_ckpt_metadata(ckpt, "_quantization_metadata") != NULL};
         OQ_TRY(oq_block_locate(env, &layout, NULL, ckpt, name, n, k, out));
         *found = true;

@@ -359,6 +359,12 @@ static void test_every_tensor_is_used_or_named(void **state)
     t[5].dtype =
         &oq_dtype_f8_e5m2; /* half the bytes of what it was; e4m3 would be a checkpoint that was cast */
     expect_refusal(f, t, N_PLAIN, "'head.weight' holds F8_E5M2 without a scale");
+    plain_tensors(f->w, t);
+    t[6].dtype = &oq_dtype_f8_e4m3; /* half the bytes of what it was */
+    expect_refusal(f, t, N_PLAIN, "'head.bias' holds F8_E4M3 without a scale");
+    t[5].dtype = &oq_dtype_f8_e4m3; /* beside matrices of that type it is a cast file: codes are values */
+    assert_int_equal(run_file(f, &r, t, N_PLAIN), OQ_OK);
+    oq_json_free(r.plan);
 }
 
 static void test_prefix_of_the_file(void **state)

@@ -269,6 +269,44 @@ static void test_quanto_and_autoround(void **state)
     accept(w, autoround, &oq_format_fp8_e4m3_channel, OQ_ACT_STATIC_TENSOR);
 }
 
+static void test_mx_and_torchao(void **state)
+{
+    world *w = *state;
+    static uint8_t scales[N];
+    static const char nv_fp[] =
+        "{\"quant_method\": \"auto-round\", \"bits\": 4, \"group_size\": 16, \"data_type\": \"nv_fp\"}";
+    static const char mx_fp[] =
+        "{\"quant_method\": \"auto-round\", \"bits\": 4, \"group_size\": 32, \"data_type\": \"mx_fp\"}";
+    memory_ckpt_init(&w->ckpt);
+    memory_ckpt_add(&w->ckpt, "a.weight_packed", &oq_dtype_u8, codes, N, K / 2);
+    refuse(w, nv_fp, OQ_E_UNSUPPORTED,
+           "layer 'a': data_type 'nv_fp' of 4 bits is not in this build yet; fp and mx_fp are");
+    refuse(w, mx_fp, OQ_E_FORMAT, "tensor 'a.weight_scale' is missing: layer 'a' is in MXFP4");
+    memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_u8, scales, N, 1);
+    accept(w, mx_fp, &oq_format_mxfp4, OQ_ACT_NONE);
+    scales[2] = 0xff;
+    refuse(w, mx_fp, OQ_E_FORMAT, "scale 'a.weight_scale' is byte 0xff at index 2, which is NaN");
+    scales[2] = 0;
+    refuse(
+        w,
+        "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"g\": {\"targets\": [\"Linear\"], "
+        "\"format\": \"mxfp4-pack-quantized\", \"weights\": {\"num_bits\": 4}, \"input_activations\": "
+        "{\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"group\", \"group_size\": 32, \"dynamic\": "
+        "true}}}}",
+        OQ_E_UNSUPPORTED,
+        "layer 'a': group 'g' has input_activations of 8 bits, type 'float', strategy 'group', which is not "
+        "in this "
+        "build yet; the weights' own type in dynamic groups of 32 is");
+
+    memory_ckpt_init(&w->ckpt);
+    memory_ckpt_add(&w->ckpt, "a._weight_qdata", &oq_dtype_i8, codes, N, K);
+    refuse(w, "{\"quant_method\": \"torchao\"}", OQ_E_UNSUPPORTED,
+           "layer 'a' is a TorchAO tensor of class '(none in the header)', which is not in this build yet; "
+           "'Float8Tensor' and 'Int8Tensor' are");
+    start(w, &oq_dtype_bf16);
+    accept(w, "{\"quant_method\": \"torchao\"}", NULL, OQ_ACT_NONE);
+}
+
 /* Codes and scales of blocks: what is missing, what has another size, what cannot be told apart. */
 static void test_blocks(void **state)
 {
@@ -337,6 +375,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_comfy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_compressed_tensors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quanto_and_autoround, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_mx_and_torchao, setup, teardown),
         cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_evidence, setup, teardown),
     };

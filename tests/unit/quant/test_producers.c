@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "format/float4.h"
 #include "format/float8.h"
 #include "quant/resolve.h"
 
@@ -133,6 +134,18 @@ static const producer_row producers[] = {
      NULL, OQ_ACT_NONE},
     {"modelopt_mxfp8", "config.json", "modelopt", "layers.1.attention.to_q", 16, 192, &oq_format_mxfp8,
      &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
+    {"ct_mxfp8", "config.json", "compressed-tensors", "model.layers.0.self_attn.q_proj", 16, 256,
+     &oq_format_mxfp8, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
+    {"ct_mxfp4", "config.json", "compressed-tensors", "model.layers.1.self_attn.q_proj", 16, 256,
+     &oq_format_mxfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX},
+    {"autoround_mxfp8", "config.json", "autoround", "model.layers.1.self_attn.q_proj", 16, 256,
+     &oq_format_mxfp8, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
+    {"autoround_mxfp4", "config.json", "autoround", "model.layers.0.self_attn.q_proj", 16, 256,
+     &oq_format_mxfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX},
+    {"torchao_fp8", "config.json", "torchao", "layers.0.attention.to_q", 16, 192, &oq_format_fp8_e4m3_channel,
+     &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+    {"torchao_int8", "config.json", "torchao", "layers.0.attention.to_q", 16, 192, &oq_format_int8_channel,
+     NULL, OQ_ACT_NONE},
     {"quanto_int8", "config.json", "quanto", "layers.0.attention.to_out.0", 16, 192, &oq_format_int8_channel,
      NULL, OQ_ACT_NONE},
 };

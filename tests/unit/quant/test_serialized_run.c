@@ -84,8 +84,9 @@ static void put_blocks(writer *w, const spelling *s, const oq_ckpt_tensor *t)
     char name[256];
     t->dtype->to_f32(values, t->data, (size_t)t->elems);
     f->encode(f, &(oq_planes_mut){{codes, scales, &global}}, values, n, k);
-    put(w, t->name, two_levels ? "U8" : "F8_E4M3", (const int64_t[]){n, (int64_t)code_bytes / n}, 2, codes,
-        code_bytes);
+    snprintf(name, sizeof name, "%.*s.%s", stem, t->name, s->weight ? s->weight : "weight");
+    put(w, name, (int64_t)code_bytes < n * k ? "U8" : "F8_E4M3",
+        (const int64_t[]){n, (int64_t)code_bytes / n}, 2, codes, code_bytes);
     snprintf(name, sizeof name, "%.*s.weight_scale", stem, t->name);
     put(w, name, two_levels ? "F8_E4M3" : "U8", (const int64_t[]){n, groups}, 2, scales,
         (size_t)(n * groups));
@@ -238,6 +239,14 @@ static void test_spellings(void **state)
         {"modelopt_nvfp4", &oq_format_nvfp4, NULL, false,
          "{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"group_size\": 16}", .online = NULL,
          .db = 18},
+        {"ct_mxfp4", &oq_format_mxfp4, NULL, false,
+         "{\"quant_method\": \"compressed-tensors\", \"format\": \"mxfp4-pack-quantized\", "
+         "\"config_groups\": {\"group_0\": "
+         "{\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, \"type\": \"float\", \"group_size\": "
+         "32}, "
+         "\"input_activations\": {\"num_bits\": 4, \"type\": \"float\", \"group_size\": 32, \"dynamic\": "
+         "true}}}}",
+         .online = "{\"transformer\": {\"method\": \"mxfp4\"}}", .weight = "weight_packed", .db = 18},
         {"comfy", &oq_format_fp8_e4m3_tensor, "scale_weight", false, NULL, NULL, .marker = "scaled_fp8"},
         {"ct_int8", &oq_format_int8_channel, "weight_scale", false,
          "{\"quant_method\": \"compressed-tensors\", \"format\": \"int-quantized\", \"config_groups\": "
