@@ -93,7 +93,8 @@ static const oq_option_info rows[] = {
 
     /* ---- comparison ---- */
     {"policy", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare", "comparison", "NAME|FILE",
-     "judge by 'smoke', 'strict' or a JSON file of bounds, {\"psnr_db\":{\"min\":30}}; a miss exits with 3"},
+     "judge by 'smoke', 'strict' or a JSON file of bounds, {\"psnr_db\":{\"min\":30}}, that each picture "
+     "must keep; a miss exits with 3"},
     {"layers", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "compare", "comparison", NULL,
      "output SNR of every quantized layer against the reference's layer on the same input"},
     {"warmup-runs", NULL, OQ_OPTION_INT, 0, 1000, NULL, "0", "compare", "comparison", "N",

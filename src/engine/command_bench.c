@@ -83,7 +83,9 @@ static oq_status bench(oq_env *env, oq_options *options, oq_report **out)
                   .text = &text};
     oq_strbuf_printf(&text, "%-10s %-28s %-22s %-34s %10s %9s\n", "op", "shape", "dtype", "kernel", "ms",
                      "GFLOP/s");
-    const oq_status st = run_sections(&b);
+    oq_status st = run_sections(&b);
+    if (st == OQ_OK && b.filter && oq_json_size(b.rows) == 0)
+        st = oq_fail(env, OQ_E_ARG, "filter '%s' matches no kernel of this part of the benchmark", b.filter);
     if (st == OQ_OK) return oq_report_finish(env, b.rows, &text, true, out);
     oq_json_free(b.rows);
     oq_strbuf_deinit(&text);

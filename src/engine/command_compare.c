@@ -41,15 +41,46 @@ static void set_both(oq_json *json, const char *frame_key, const char *image_key
     oq_json_set(json, frame_key, value);
 }
 
-oq_status oq_pairs_metrics(oq_env *env, const oq_picture_pairs *pairs, oq_metrics *all, oq_json **out)
+static void take_worse(oq_metrics *worst, const oq_metrics *m)
 {
-    oq_metrics first, middle;
+    worst->mse = fmax(worst->mse, m->mse);
+    worst->rmse = fmax(worst->rmse, m->rmse);
+    worst->mae = fmax(worst->mae, m->mae);
+    worst->max_abs = fmax(worst->max_abs, m->max_abs);
+    worst->l2 = fmax(worst->l2, m->l2);
+    worst->relative_l2 = fmax(worst->relative_l2, m->relative_l2);
+    worst->cosine_similarity = fmin(worst->cosine_similarity, m->cosine_similarity);
+    worst->psnr_db = fmin(worst->psnr_db, m->psnr_db);
+}
+
+static void find_worst(const oq_picture_pairs *pairs, oq_pairs_metrics_result *result)
+{
+    result->worst = result->all;
+    result->worst_pair = 0;
+    result->worst_psnr = INFINITY;
+    for (size_t i = 0; i < pairs->n; i++) {
+        oq_metrics m;
+        pair_metrics(pairs, i, &m);
+        take_worse(&result->worst, &m);
+        if (m.psnr_db < result->worst_psnr) result->worst_psnr = m.psnr_db, result->worst_pair = i;
+    }
+}
+
+oq_status oq_pairs_metrics(oq_env *env, const oq_picture_pairs *pairs, oq_pairs_metrics_result *result,
+                           oq_json **out)
+{
+    oq_metrics first, middle, worst;
+    const oq_metrics *all = &result->all;
     *out = NULL;
     if (pairs->n == 0) return oq_fail(env, OQ_E_ARG, "there are no pictures to compare");
-    OQ_TRY(all_metrics(env, pairs, all));
+    OQ_TRY(all_metrics(env, pairs, &result->all));
+    find_worst(pairs, result);
     pair_metrics(pairs, 0, &first);
     pair_metrics(pairs, pairs->n / 2, &middle);
+    pair_metrics(pairs, result->worst_pair, &worst);
     oq_json *json = oq_metrics_to_json(all);
+    set_both(json, "worst_frame_index", "worst_image_index", oq_json_new_int((int64_t)result->worst_pair));
+    set_both(json, "worst_frame_metrics", "worst_image_metrics", oq_metrics_to_json(&worst));
     set_both(json, "num_frames", "num_images", oq_json_new_int((int64_t)pairs->n));
     set_both(json, "frame0_metrics", "image0_metrics", oq_metrics_to_json(&first));
     set_both(json, "mid_frame_index", "mid_image_index", oq_json_new_int((int64_t)(pairs->n / 2)));
@@ -59,11 +90,17 @@ oq_status oq_pairs_metrics(oq_env *env, const oq_picture_pairs *pairs, oq_metric
     return OQ_OK;
 }
 
-void oq_pairs_print(const oq_metrics *m, oq_strbuf *out)
+void oq_pairs_print(const oq_picture_pairs *pairs, const oq_pairs_metrics_result *result, oq_strbuf *out)
 {
+    const oq_metrics *m = &result->all;
     oq_strbuf_printf(out, "PSNR %.2f dB, MAE %.4f, RMSE %.4f, largest %.0f of 255\n", m->psnr_db, m->mae,
                      m->rmse, m->max_abs);
     oq_strbuf_printf(out, "cosine similarity %.6f, relative L2 %.6f\n", m->cosine_similarity, m->relative_l2);
+    if (pairs->n == 1) return;
+    oq_strbuf_printf(out, "%zu pictures, the least PSNR is %.2f dB: picture %zu", pairs->n,
+                     result->worst_psnr, result->worst_pair + 1);
+    if (pairs->names) oq_strbuf_printf(out, ", %s", pairs->names[result->worst_pair]);
+    oq_strbuf_putc(out, '\n');
 }
 
 /* ---- verdict --------------------------------------------------------------------------------------------- */
@@ -82,7 +119,7 @@ static void print_verdict(const oq_json *verdict, bool passed, oq_strbuf *text)
     }
 }
 
-oq_status oq_compare_judge(oq_env *env, const oq_options *options, const oq_metrics *all, oq_json *json,
+oq_status oq_compare_judge(oq_env *env, const oq_options *options, const oq_metrics *worst, oq_json *json,
                            oq_strbuf *text, bool *passed)
 {
     const oq_policy *policy = NULL;
@@ -91,7 +128,7 @@ oq_status oq_compare_judge(oq_env *env, const oq_options *options, const oq_metr
     *passed = true;
     if (!name) return OQ_OK;
     OQ_TRY(oq_policy_open(env, name, &policy, &storage));
-    oq_json *verdict = oq_policy_judge(policy, all, passed);
+    oq_json *verdict = oq_policy_judge(policy, worst, passed);
     print_verdict(verdict, *passed, text);
     oq_json_set(json, "policy", verdict);
     oq_policy_close(env, storage);

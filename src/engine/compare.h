@@ -12,13 +12,21 @@ typedef struct oq_picture_pairs {
     size_t n;
 } oq_picture_pairs;
 
-/* Metrics of pair 0, the middle pair (n / 2) and all pixels together, under frame and image keys, with the
- * metrics over all of them beside; `all` receives those. */
-oq_status oq_pairs_metrics(oq_env *env, const oq_picture_pairs *pairs, oq_metrics *all, oq_json **out);
+typedef struct oq_pairs_metrics_result {
+    oq_metrics all;    /* over all pixels together */
+    oq_metrics worst;  /* each metric where it is worst: one bad picture must not hide among good ones */
+    size_t worst_pair; /* of the least PSNR */
+    double worst_psnr;
+} oq_pairs_metrics_result;
+
+/* Metrics of pair 0, the middle pair (n / 2), the worst pair and all pixels together, under frame and image
+ * keys, with the metrics over all of them beside. */
+oq_status oq_pairs_metrics(oq_env *env, const oq_picture_pairs *pairs, oq_pairs_metrics_result *result,
+                           oq_json **out);
 /* "PSNR 31.2 dB, ..." lines for people. */
-void oq_pairs_print(const oq_metrics *all, oq_strbuf *out);
-/* The verdict of --policy into json["policy"] and the text; true without a policy. */
-oq_status oq_compare_judge(oq_env *env, const oq_options *options, const oq_metrics *all, oq_json *json,
+void oq_pairs_print(const oq_picture_pairs *pairs, const oq_pairs_metrics_result *result, oq_strbuf *out);
+/* The verdict of --policy over the worst of every metric, into json["policy"] and the text; true without one. */
+oq_status oq_compare_judge(oq_env *env, const oq_options *options, const oq_metrics *worst, oq_json *json,
                            oq_strbuf *text, bool *passed);
 /* What the numbers mean and the bounds that the built-in policies set. */
 oq_json *oq_metric_guidance(void);

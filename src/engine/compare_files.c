@@ -93,17 +93,17 @@ static oq_status save_side_by_side(oq_env *env, const oq_options *options, const
 
 static oq_status make_report(oq_env *env, oq_options *options, const oq_picture_pairs *pairs, oq_report **out)
 {
-    oq_metrics all;
+    oq_pairs_metrics_result result;
     oq_json *metrics = NULL, *json = NULL, *saved = oq_json_new_array();
     oq_strbuf text;
     bool passed = true;
     oq_strbuf_init(&text, env);
-    oq_status st = oq_pairs_metrics(env, pairs, &all, &metrics);
+    oq_status st = oq_pairs_metrics(env, pairs, &result, &metrics);
     if (st == OQ_OK) {
         json = oq_json_new_object();
         oq_json_set(json, "output_metrics", metrics);
-        oq_pairs_print(&all, &text);
-        st = oq_compare_judge(env, options, &all, json, &text, &passed);
+        oq_pairs_print(pairs, &result, &text);
+        st = oq_compare_judge(env, options, &result.worst, json, &text, &passed);
     }
     if (st == OQ_OK) st = save_side_by_side(env, options, pairs, saved);
     if (st == OQ_OK && oq_json_size(saved)) oq_json_set(json, "saved_outputs", oq_json_ref(saved));
@@ -131,6 +131,7 @@ static oq_status read_all(oq_env *env, const char *a, const char *b, folder_name
     OQ_TRY(oq_new(env, n, sizeof *pairs->a, "pictures", &pairs->a));
     OQ_TRY(oq_new(env, n, sizeof *pairs->b, "pictures", &pairs->b));
     pairs->n = n;
+    if (folders) pairs->names = (const char **)names[0].names;
     for (size_t i = 0; i < n; i++) OQ_TRY(read_pair(env, a, b, folders ? names[0].names[i] : NULL, pairs, i));
     return OQ_OK;
 }

@@ -322,11 +322,11 @@ static void print_side(const oq_compare_side *s, oq_strbuf *out)
 
 static oq_status make_report(comparison *c, const oq_picture_pairs *pairs, oq_report **out)
 {
-    oq_metrics all;
+    oq_pairs_metrics_result result;
     oq_json *metrics = NULL;
     oq_strbuf text;
     bool passed = true;
-    OQ_TRY(oq_pairs_metrics(c->env, pairs, &all, &metrics));
+    OQ_TRY(oq_pairs_metrics(c->env, pairs, &result, &metrics));
     oq_json *json = head_json(c);
     oq_json_set(json, "output_metrics", metrics);
     if (c->saved) oq_json_set(json, "saved_outputs", oq_json_ref(c->saved));
@@ -335,8 +335,8 @@ static oq_status make_report(comparison *c, const oq_picture_pairs *pairs, oq_re
     if (c->layers) oq_layer_errors_print(c->layers, &text);
     print_side(&c->side[0], &text);
     print_side(&c->side[1], &text);
-    oq_pairs_print(&all, &text);
-    oq_status st = oq_compare_judge(c->env, c->options, &all, json, &text, &passed);
+    oq_pairs_print(pairs, &result, &text);
+    oq_status st = oq_compare_judge(c->env, c->options, &result.worst, json, &text, &passed);
     if (st == OQ_OK) st = oq_compare_write_json(c->env, c->options, json);
     if (st == OQ_OK) return oq_report_finish(c->env, json, &text, passed, out);
     oq_json_free(json);

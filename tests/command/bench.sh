@@ -1,6 +1,7 @@
 #!/bin/sh
 # bench.sh -- every section prints rows with the promised keys; nothing about speed is judged here.
 . "$(dirname "$0")/lib.sh"
+expect 2 "filter 'nope*' matches no kernel" bench --only kernels --filter 'nope*' --seconds 0.001
 expect 0 '' bench --only kernels --filter '*ref*' --seconds 0.001 --json -q
 says '"op": "linear"'
 head -1 out | grep -q '^{.*"kernel".*"ms".*"gflops".*"min".*"max".*"n".*"peer".*}$' && pass || fail 'one object a line' "$(head -1 out)"

@@ -40,6 +40,16 @@ cp a.png one/x.png; cp a.png two/x.png; cp b.png one/y.png; cp a.png two/y.png
 expect 0 '' compare one two --save-output-dir sides --json
 says '"num_images": 2'
 says '"mid_image_index": 1'
+says '"worst_image_index": 1'
+# one bad picture does not hide among good ones
+i=0; while [ $i -lt 30 ]; do cp a.png one/g$i.png; cp a.png two/g$i.png; i=$((i + 1)); done
+run compare one/y.png two/y.png
+psnr=$(sed -n 's/^PSNR \([0-9.]*\) dB.*/\1/p' out)
+lower=$(awk "BEGIN { print $psnr + 1 }")
+echo "{\"psnr_db\":{\"min\":$lower}}" > bound.json
+expect 3 '' compare one two --policy bound.json
+says "32 pictures, the least PSNR is $psnr dB: picture 32, y.png"
+rm one/g* two/g*
 check 'side by side' test -s sides/side_by_side_1.png
 rm two/y.png
 expect 2 "one: has 'y.png', two does not" compare one two
