@@ -45,7 +45,8 @@ extern "C" {
 
 /* ---- status -------------------------------------------------------------------------------------------- */
 
-/* X(name, value, text); values are never reused. */
+/* X(name, value, text); values are never reused. A wish that is wrong in itself is E_ARG or E_CONFIG, a wish that a
+ * checkpoint contradicts E_MISMATCH; files that are damaged or do not fit their own network are E_FORMAT. */
 #define OQ_STATUS_MAP(X)                                        \
     X(OK, 0, "ok")                                              \
     X(E_ARG, -1, "invalid argument")                            \

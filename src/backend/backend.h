@@ -176,6 +176,7 @@ typedef struct oq_backend {
     bool      host_memory;   /* buffers are ordinary memory: upload is a copy, packed bytes can be written in place */
     oq_status (*buffer_new)(oq_env *env, oq_device *device, size_t bytes, void **out); /* aligned to 256 */
     void      (*buffer_free)(oq_env *env, oq_device *device, void *buffer);
+    /* src may be used again as soon as upload returns. */
     oq_status (*upload)(oq_env *env, oq_device *device, void *dst, const void *src, size_t bytes);
     oq_status (*download)(oq_env *env, oq_device *device, void *dst, const void *src, size_t bytes);
     oq_status (*sync)(oq_env *env, oq_device *device); /* where asynchronous errors surface, with the operation's name */

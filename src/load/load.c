@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define BLOCK_ALIGNMENT 256
+#define MAX_STAGING     8 /* items packed side by side for a device; more would only take memory */
 
 typedef struct slot {           /* where one item's bytes go */
     size_t at, bytes;           /* packed weights */
@@ -17,8 +18,11 @@ typedef struct slot {           /* where one item's bytes go */
 
 typedef struct job {
     oq_loading ld;
-    char *block;                  /* backend memory of the component */
-    char *staging;                /* host memory for the largest item; NULL: block is host memory */
+    char *block;   /* backend memory of the component */
+    char *staging; /* n_staging places of staging_bytes in host memory; NULL: the block is host memory */
+    size_t staging_bytes;
+    int n_staging;
+    int64_t first;                /* item in the first place */
     slot *slots;                  /* per item */
     const oq_plan_layer **layers; /* per item; NULL unless linear */
     oq_status *status;            /* per item */
@@ -131,6 +135,11 @@ static void publish(job *j, size_t i)
     }
 }
 
+static char *staging_of(const job *j, int64_t i)
+{
+    return j->staging + (size_t)(i - j->first) * j->staging_bytes;
+}
+
 static void load_task(void *user, int64_t i, int worker)
 {
     job *j = user;
@@ -138,7 +147,7 @@ static void load_task(void *user, int64_t i, int worker)
         j->status[i] = OQ_E_CANCELED;
         return;
     }
-    char *to = j->staging ? j->staging : j->block + j->slots[i].at;
+    char *to = j->staging ? staging_of(j, i) : j->block + j->slots[i].at;
     j->status[i] = fill_item(j, (size_t)i, to);
     if (j->status[i] == OQ_OK) publish(j, (size_t)i);
     const int64_t done = atomic_fetch_add(&j->done, 1) + 1;
@@ -146,18 +155,39 @@ static void load_task(void *user, int64_t i, int worker)
         oq_report_progress(j->ld.env, "load", j->done_before + done, j->total, oq_now_s() - j->started_s);
 }
 
-static oq_status load_staged(job *j)
+/* Uploads the items of one round in their order; stops at the first that failed, which the caller names. */
+static oq_status upload_round(job *j, size_t first, size_t n)
 {
     const oq_plan *plan = j->ld.plan;
-    for (size_t i = 0; i < j->ld.c->builder.n_items; i++) {
+    for (size_t i = first; i < first + n && j->status[i] == OQ_OK; i++) {
         const slot *s = &j->slots[i];
-        load_task(j, (int64_t)i, 0);
-        if (j->status[i] != OQ_OK) return OQ_OK; /* named by the caller */
         const size_t bytes = s->bias_bytes ? s->bias_at - s->at + s->bias_bytes : s->bytes;
-        OQ_TRY(plan->backend->upload(j->ld.env, plan->device, j->block + s->at, j->staging, bytes));
-        OQ_TRY(plan->backend->sync(j->ld.env, plan->device)); /* the staging buffer is used again */
+        if (bytes == 0) continue;
+        OQ_TRY(plan->backend->upload(j->ld.env, plan->device, j->block + s->at, staging_of(j, (int64_t)i),
+                                     bytes));
     }
     return OQ_OK;
+}
+
+static void staged_task(void *user, int64_t i, int worker)
+{
+    job *j = user;
+    load_task(j, j->first + i, worker);
+}
+
+/* Rounds of one item per worker: packed side by side, then uploaded one after the other. */
+static oq_status load_staged(job *j)
+{
+    const size_t n = j->ld.c->builder.n_items;
+    for (size_t first = 0; first < n; first += (size_t)j->n_staging) {
+        const size_t count = n - first < (size_t)j->n_staging ? n - first : (size_t)j->n_staging;
+        j->first = (int64_t)first;
+        oq_pool_run(j->ld.env->pool, (int64_t)count, staged_task, j);
+        OQ_TRY(upload_round(j, first, count));
+        for (size_t i = first; i < first + count; i++)
+            if (j->status[i] != OQ_OK) return OQ_OK; /* named by the caller */
+    }
+    return j->ld.plan->backend->sync(j->ld.env, j->ld.plan->device);
 }
 
 static oq_status first_failure(const job *j)
@@ -190,8 +220,11 @@ static oq_status prepare_job(job *j, void **block)
     const size_t bytes = place_items(j->ld.c, j->slots, &largest);
     OQ_TRY(plan->backend->buffer_new(env, plan->device, bytes, block));
     j->block = *block;
-    if (!plan->backend->host_memory) OQ_TRY(oq_new(env, largest, 1, "staging buffer", &j->staging));
-    return OQ_OK;
+    if (plan->backend->host_memory) return OQ_OK;
+    const int workers = oq_pool_threads(env->pool);
+    j->n_staging = workers < MAX_STAGING ? workers : MAX_STAGING;
+    j->staging_bytes = largest;
+    return oq_new(env, (size_t)j->n_staging, largest, "staging buffer", &j->staging);
 }
 
 static oq_status load_component(oq_env *env, oq_plan *plan, oq_plan_component *c, int64_t done_before,

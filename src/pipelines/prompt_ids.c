@@ -33,7 +33,7 @@ static oq_status check_marks(oq_env *env, const oq_tokenizer *tokenizer, const c
         const int n = (int)(end + 2 - at);
         snprintf(mark, sizeof mark, "%.*s", n, at);
         if (oq_tokenizer_find(tokenizer, mark) < 0)
-            return oq_fail(env, OQ_E_MISMATCH,
+            return oq_fail(env, OQ_E_FORMAT,
                            "the tokenizer has no token '%s', which the template around prompts needs", mark);
     }
     return OQ_OK;
@@ -62,7 +62,7 @@ oq_status oq_prompt_ids_make(oq_env *env, oq_arena *arena, const oq_prompt_ids *
     }
     for (size_t i = 0; i < n; i++)
         if ((*ids)[i] < 0 || (*ids)[i] >= p->vocab_size)
-            return oq_fail(env, OQ_E_MISMATCH,
+            return oq_fail(env, OQ_E_FORMAT,
                            "%s: token id %d is beyond the text encoder's vocabulary of %lld", what,
                            (int)(*ids)[i], (long long)p->vocab_size);
     *count = (int64_t)n;

@@ -14,7 +14,7 @@ typedef struct oq_prompt_ids {
 } oq_prompt_ids;
 
 /* The template's marks ("<|name|>") must be tokens of their own, else a prompt would be spelled out wrong without
- * a word: OQ_E_MISMATCH names the first that is not. */
+ * a word: OQ_E_FORMAT names the first that is not. */
 oq_status oq_prompt_ids_check(oq_env *env, const oq_tokenizer *tokenizer, const char *before, const char *after);
 
 /* `what` names the prompt in messages ("prompt 1"). ids live in `arena`. */

@@ -26,11 +26,11 @@ static oq_status check_scheduler_class(oq_env *env, const oq_json *model_index)
 static oq_status check_fit(oq_env *env, const z_image *z)
 {
     if (z->encoder->hidden_size != z->dit->caption_dim)
-        return oq_fail(env, OQ_E_MISMATCH,
+        return oq_fail(env, OQ_E_FORMAT,
                        "the text encoder's hidden size is %lld, the transformer takes %lld",
                        (long long)z->encoder->hidden_size, (long long)z->dit->caption_dim);
     if (z->vae->latent_channels != z->dit->in_channels)
-        return oq_fail(env, OQ_E_MISMATCH, "the autoencoder has %lld latent channels, the transformer %lld",
+        return oq_fail(env, OQ_E_FORMAT, "the autoencoder has %lld latent channels, the transformer %lld",
                        (long long)z->vae->latent_channels, (long long)z->dit->in_channels);
     if (z->vae->out_channels != 3)
         return oq_fail(env, OQ_E_UNSUPPORTED, "the autoencoder gives %lld channels, pictures have 3",

@@ -33,7 +33,7 @@ static oq_status wrong_shape(account *a, const oq_ckpt_tensor *t, const int64_t 
     put_shape(&buf, t->dim, t->n_dims);
     oq_strbuf_puts(&buf, ", the network needs ");
     put_shape(&buf, dim, n);
-    const oq_status st = oq_fail(a->env, OQ_E_MISMATCH, "%s: tensor '%s' has shape %s", a->c->name, t->name,
+    const oq_status st = oq_fail(a->env, OQ_E_FORMAT, "%s: tensor '%s' has shape %s", a->c->name, t->name,
                                  oq_strbuf_text(&buf));
     oq_strbuf_deinit(&buf);
     return st;
@@ -43,7 +43,7 @@ static oq_status wrong_shape(account *a, const oq_ckpt_tensor *t, const int64_t 
 static oq_status missing(account *a, const char *name, const char *suffix)
 {
     const char *file = oq_path_leaf(a->c->ckpt->path);
-    return oq_fail(a->env, OQ_E_MISMATCH, "%s: tensor '%s%s' is missing in '%s' (%zu tensors)", a->c->name,
+    return oq_fail(a->env, OQ_E_FORMAT, "%s: tensor '%s%s' is missing in '%s' (%zu tensors)", a->c->name,
                    oq_plan_ckpt_name(a->c, name), suffix, file, a->c->ckpt->n_tensors);
 }
 
@@ -58,13 +58,13 @@ static oq_status need(account *a, const char *name, const char *suffix, const in
     a->c->file_bytes += t->bytes;
     if (t->n_dims != n || memcmp(t->dim, dim, (size_t)n * sizeof *dim) != 0) return wrong_shape(a, t, dim, n);
     if (!t->dtype || !t->dtype->floating)
-        return oq_fail(a->env, OQ_E_MISMATCH,
+        return oq_fail(a->env, OQ_E_FORMAT,
                        "%s: tensor '%s' holds %s, the network needs floating point numbers", a->c->name,
                        t->name, t->type_name);
     const oq_dialect *dialect = a->c->resolved->dialect;
     if (t->dtype->bytes == 1 && !(dialect && dialect->values_in_codes))
         return oq_fail(
-            a->env, OQ_E_MISMATCH,
+            a->env, OQ_E_FORMAT,
             "%s: tensor '%s' holds %s without a scale and is not a quantized layer; nothing says what its "
             "values mean",
             a->c->name, t->name, t->type_name);
@@ -162,7 +162,7 @@ static oq_status account_leftovers(account *a)
         n++;
     }
     if (n == 0) return OQ_OK;
-    return oq_fail(a->env, OQ_E_MISMATCH,
+    return oq_fail(a->env, OQ_E_FORMAT,
                    "%s: %zu of %zu tensors belong to no layer of %s, the first is '%s'", a->c->name, n,
                    a->c->ckpt->n_tensors, a->c->class_name, first->name);
 }

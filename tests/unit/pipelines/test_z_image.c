@@ -490,10 +490,10 @@ static void test_components_must_fit(void **state)
         const char *text;
     } rows[] = {
         {{"text_encoder", "\"hidden_size\": 2560", "\"hidden_size\": 2048"},
-         OQ_E_MISMATCH,
+         OQ_E_FORMAT,
          "the text encoder's hidden size is 2048, the transformer takes 2560"},
         {{"vae", "\"latent_channels\": 16", "\"latent_channels\": 4"},
-         OQ_E_MISMATCH,
+         OQ_E_FORMAT,
          "the autoencoder has 4 latent channels, the transformer 16"},
         {{"vae", "\"out_channels\": 3", "\"out_channels\": 4"},
          OQ_E_UNSUPPORTED,
