@@ -166,11 +166,35 @@ static oq_status start_pipeline(oq_env *env, oq_model *model)
     return st;
 }
 
+/* What a model may decide: the options of which request.c reads a default. Others would be without effect. */
+static oq_status check_defaults(oq_env *env, const oq_json *defaults)
+{
+    static const char *const words =
+        "width, height, steps, guidance-scale, sigmas, negative-prompt, batch-count, "
+        "batch-noise, max-sequence-length, cfg-normalization, cfg-truncation";
+    void *at = NULL;
+    const char *key = NULL;
+    const oq_json *value = NULL;
+    while (oq_json_next(defaults, &at, &key, &value)) {
+        const oq_option_info *row = oq_option_find("generate", key);
+        if (row && !oq_csv_has(words, row->name))
+            return oq_fail(env, OQ_E_CONFIG, "'%s' is for the caller to decide; a model may set %s", key,
+                           words);
+    }
+    return OQ_OK;
+}
+
 static oq_status read_defaults(oq_env *env, oq_model *model)
 {
     if (!model->folder->defaults) return OQ_OK;
     OQ_TRY(oq_options_new(env, "generate", &model->defaults));
-    return oq_options_set_defaults(model->defaults, model->folder->defaults, "omniq.json");
+    oq_status st = check_defaults(env, model->folder->defaults);
+    if (st == OQ_OK) st = oq_options_set_defaults(model->defaults, model->folder->defaults, "omniq.json");
+    if (st == OQ_OK) return OQ_OK;
+    char message[512];
+    snprintf(message, sizeof message, "%s", oq_env_error(env));
+    env->status = OQ_OK; /* the sentence again, with the file that it speaks of */
+    return oq_fail(env, st, "%s/omniq.json: %s", model->folder->path, message);
 }
 
 static oq_status measure(oq_env *env, oq_model *model, const oq_options *options)

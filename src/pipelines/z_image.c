@@ -17,6 +17,8 @@ static oq_status check_scheduler_class(oq_env *env, const oq_json *model_index)
 {
     const oq_json *entry = oq_json_get(model_index, "scheduler");
     const char *name = oq_json_string(oq_json_at(entry, 1));
+    if (model_index && !name)
+        return oq_fail(env, OQ_E_FORMAT, "model_index.json names no scheduler (a pair of library and class)");
     if (!name || strcmp(name, "FlowMatchEulerDiscreteScheduler") == 0) return OQ_OK;
     return oq_fail(env, OQ_E_UNSUPPORTED,
                    "scheduler '%s' is not supported; Z-Image runs with FlowMatchEulerDiscreteScheduler",

@@ -35,7 +35,12 @@ expect 1 "pipeline class 'FluxPipeline' is not supported; this build runs ZImage
 fresh; echo '{"steps": 0}' > m/omniq.json
 expect 2 'steps must be from 1 to 1000, not 0' generate -m m -p x
 fresh; echo '{"stepz": 1}' > m/omniq.json
-expect 2 "the nearest is 'steps'" generate -m m -p x
+expect 2 "m/omniq.json: generate has no option 'stepz'; the nearest is 'steps'" generate -m m -p x
+fresh; echo '{"output": "elsewhere.png"}' > m/omniq.json
+expect 2 "m/omniq.json: 'output' is for the caller to decide; a model may set width" generate -m m -p x
+[ ! -e elsewhere.png ] && pass || fail 'a model decided where its picture goes'
+fresh; sed 's/"scheduler"/"sheduler"/' "$model/model_index.json" > m/model_index.json
+expect 1 'model_index.json names no scheduler (a pair of library and class)' generate -m m -p x $quick
 expect 1 'nowhere' generate -m nowhere -p x
 expect 1 'org/no-such-model' generate -m org/no-such-model -p x
 expect 1 '' generate -m a.png -p x
