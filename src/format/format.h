@@ -92,18 +92,21 @@ typedef enum oq_act_scale {
     OQ_ACT_DYNAMIC_GROUP,  /* one scale per row and 128 columns */
     OQ_ACT_DYNAMIC_MX,     /* a power of two per row and 32 columns, chosen as mxfp8 and mxfp4 choose it */
     OQ_ACT_DYNAMIC_MX_Q725, /* as mxfp4_q725 does */
+    OQ_ACT_STATIC_NVFP4,    /* an e4m3 scale per row and 16 columns, times plane INPUT_SCALE */
     OQ_N_ACT_SCALES
 } oq_act_scale;
 #define OQ_ACT_GROUP 128
 #define OQ_ACT_MX_GROUP 32
-/* "none", "static_tensor", "dynamic_token", "dynamic_group128", "dynamic_mx32", "dynamic_mx32_q725" */
+#define OQ_ACT_NVFP4_GROUP 16
+/* "none", "static_tensor", "dynamic_token", "dynamic_group128", "dynamic_mx32", "dynamic_mx32_q725", "static_nvfp4" */
 const char *oq_act_scale_name(oq_act_scale s);
-int64_t oq_act_run(oq_act_scale s, int64_t k); /* columns under one scale: k, 128 or 32 */
+int64_t oq_act_run(oq_act_scale s, int64_t k); /* columns under one scale: k, 128, 32 or 16 */
+bool    oq_act_is_static(oq_act_scale s);      /* takes plane INPUT_SCALE */
 
 /* How one layer is stored and multiplied. */
 typedef struct oq_scheme {
     const oq_format *weight;
-    const oq_dtype  *act; /* NULL: x is not quantized; else e4m3, i8, or (mx scales alone) e2m1: float4.h */
+    const oq_dtype  *act; /* NULL: x is not quantized; else e4m3, i8, or (mx and nvfp4 scales alone) e2m1: float4.h */
     oq_act_scale     act_scale;
 } oq_scheme;
 
@@ -112,13 +115,14 @@ void oq_scheme_describe(const oq_scheme *s, char *out, size_t n);
 bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b);
 
 /* Quantizes one row x[k] of activations as the scheme says: codes (element type `act`, one byte each) and scales
- * (one per oq_act_run columns). static_scale is used by OQ_ACT_STATIC_TENSOR alone. Reference arithmetic:
+ * (one per oq_act_run columns). static_scale is that of static kinds. Reference arithmetic:
  *   e4m3 token: s = max(amax/448, 1/(448*512)), code = e4m3(clamp(x / s))
  *   e4m3 group: amax = max(amax, 1e-12) (finite), s = amax/448, code = e4m3(clamp(x / s))
  *   e4m3 static: code = e4m3(clamp(x / s))
  *   i8 token:   s = amax/127, code = rne(x * (127/amax)) clamped to [-127,127]; amax 0: codes 0, s 0
  *   i8 group:   the same per group; i8 static: code = rne(x / s) clamped to [-127,127]
  *   mx:         s = 2^X, X by the rule of float4.h within [-127, 127]; code = e4m3 or e2m1(x / s)
+ *   nvfp4:      s = e4m3(amax / (6 * static) within [2^-9, 448]) * static; code = e2m1(x / s)
  * (an amax so small that 127/amax overflows counts as 0)
  * A row with a non-finite value gets s = NaN, so that the product is NaN and the run stops, never a wrong picture. */
 void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const float *x, int64_t k, void *codes,

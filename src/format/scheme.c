@@ -24,6 +24,8 @@ const char *oq_act_scale_name(oq_act_scale s)
         return "dynamic_mx32";
     case OQ_ACT_DYNAMIC_MX_Q725:
         return "dynamic_mx32_q725";
+    case OQ_ACT_STATIC_NVFP4:
+        return "static_nvfp4";
     case OQ_N_ACT_SCALES:
         break;
     }
@@ -33,7 +35,13 @@ const char *oq_act_scale_name(oq_act_scale s)
 int64_t oq_act_run(oq_act_scale s, int64_t k)
 {
     if (s == OQ_ACT_DYNAMIC_GROUP) return OQ_ACT_GROUP;
+    if (s == OQ_ACT_STATIC_NVFP4) return OQ_ACT_NVFP4_GROUP;
     return s == OQ_ACT_DYNAMIC_MX || s == OQ_ACT_DYNAMIC_MX_Q725 ? OQ_ACT_MX_GROUP : k;
+}
+
+bool oq_act_is_static(oq_act_scale s)
+{
+    return s == OQ_ACT_STATIC_TENSOR || s == OQ_ACT_STATIC_NVFP4;
 }
 
 void oq_scheme_describe(const oq_scheme *s, char *out, size_t n)
@@ -106,6 +114,19 @@ static float mx_run(const oq_scheme *scheme, const float *x, int64_t k, uint8_t 
     return oq_e8m0_to_f32(byte);
 }
 
+static float nvfp4_run(float static_scale, const float *x, int64_t k, uint8_t *codes)
+{
+    float scaled[OQ_ACT_NVFP4_GROUP];
+    const float amax = oq_amax(x, 1, k, k), wanted = amax / (6.0f * static_scale);
+    memset(codes, 0, (size_t)k);
+    if (amax != amax) return amax;
+    const uint8_t code = oq_e4m3_from_f32(fminf(fmaxf(wanted, 0x1p-9f), OQ_E4M3_MAX));
+    const float scale = oq_e4m3_to_f32(code) * static_scale;
+    for (int64_t i = 0; i < k; i++) scaled[i] = x[i] / scale;
+    oq_dtype_f4_e2m1.from_f32(codes, scaled, (size_t)k);
+    return scale;
+}
+
 void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const float *x, int64_t k, void *codes,
                          float *scales)
 {
@@ -114,7 +135,9 @@ void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const floa
     const bool is_i8 = scheme->act == &oq_dtype_i8;
     for (int64_t first = 0; first < k; first += run, scales++) {
         const int64_t n = k - first < run ? k - first : run;
-        if (is_mx)
+        if (scheme->act_scale == OQ_ACT_STATIC_NVFP4)
+            *scales = nvfp4_run(static_scale, x + first, n, (uint8_t *)codes + first);
+        else if (is_mx)
             *scales = mx_run(scheme, x + first, n, (uint8_t *)codes + first);
         else if (is_i8)
             *scales = i8_run(scheme->act_scale, static_scale, x + first, n, (int8_t *)codes + first);

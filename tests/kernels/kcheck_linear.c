@@ -35,6 +35,7 @@ static const struct treatment {
     {&oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
     {&oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX},
     {&oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX_Q725},
+    {&oq_dtype_f4_e2m1, OQ_ACT_STATIC_NVFP4},
 };
 
 /* Group scales of MX go with the formats that have them in plans, and with one of each other kind. */
@@ -95,11 +96,13 @@ static void make_weight(kcheck *kc, kc_rng *rng, problem *p, kc_class class, boo
         for (size_t i = 0; i < p->planes[OQ_PLANE_SCALE].bytes / sizeof *scale; i++)
             scale[i] = kc_uniform(rng, 0.001f, 0.1f);
     }
-    if (p->spec.scheme.act_scale == OQ_ACT_STATIC_TENSOR) {
+    if (oq_act_is_static(p->spec.scheme.act_scale)) {
         kc_buf_free(kc, &p->planes[OQ_PLANE_INPUT_SCALE]);
         p->planes[OQ_PLANE_INPUT_SCALE] = kc_buf_new(kc, sizeof(float), 0);
-        *(float *)p->planes[OQ_PLANE_INPUT_SCALE].data =
-            p->spec.scheme.act == &oq_dtype_i8 ? 2.0f / 127.0f : 2.0f / 448.0f;
+        const int64_t run = oq_act_run(p->spec.scheme.act_scale, k);
+        *(float *)p->planes[OQ_PLANE_INPUT_SCALE].data = 2.0f / (p->spec.scheme.act == &oq_dtype_i8 ? 127.0f
+                                                                 : run == 16                        ? 2688.0f
+                                                                                                    : 448.0f);
         planes.plane[OQ_PLANE_INPUT_SCALE] = p->planes[OQ_PLANE_INPUT_SCALE].data;
     }
     for (int i = 0; i < OQ_N_PLANES; i++) p->view.plane[i] = planes.plane[i];

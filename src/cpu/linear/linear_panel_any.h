@@ -46,16 +46,17 @@ static inline void any_prologue(const oq_panel_job *job, int64_t row)
     memset(a + k, 0, (size_t)(job->layout.depth - k) * sizeof *a);
     job->row_scale[row] = 1.0f;
     if (!scheme->act) return;
-    if (scheme->act_scale != OQ_ACT_DYNAMIC_GROUP) {
+    if (scheme->act_scale == OQ_ACT_DYNAMIC_MX || scheme->act_scale == OQ_ACT_DYNAMIC_MX_Q725) {
         row_mx(scheme, a, k);
         return;
     }
-    const int64_t run = OQ_ACT_GROUP;
+    const int64_t run = oq_act_run(scheme->act_scale, ROW_CHUNK);
+    const float *const fixed = job->planes.plane[OQ_PLANE_INPUT_SCALE];
     for (int64_t first = 0; first < k; first += ROW_CHUNK) {
         const int64_t n = k - first < ROW_CHUNK ? k - first : ROW_CHUNK;
         float *const x = a + first, scale[ROW_CHUNK];
         uint8_t codes[ROW_CHUNK];
-        oq_act_quantize_row(scheme, 0.0f, x, n, codes, scale);
+        oq_act_quantize_row(scheme, fixed ? *fixed : 0.0f, x, n, codes, scale);
         scheme->act->to_f32(x, codes, (size_t)n);
         for (int64_t i = 0; i < n; i++) x[i] *= scale[i / run];
     }

@@ -18,7 +18,7 @@ static bool ref_accepts(const oq_linear_spec *spec)
 static size_t plane_bytes(const oq_linear_spec *spec, int plane)
 {
     if (plane == OQ_PLANE_INPUT_SCALE)
-        return spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR ? sizeof(float) : 0;
+        return oq_act_is_static(spec->scheme.act_scale) ? sizeof(float) : 0;
     const oq_format *const f = spec->scheme.weight;
     return f->plane_bytes(f, (oq_plane)plane, spec->n, spec->k);
 }

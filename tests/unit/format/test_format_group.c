@@ -347,6 +347,24 @@ static void test_act_mx(void **state)
         assert_string_not_equal(oq_act_scale_name((oq_act_scale)s), "unknown");
 }
 
+static void test_act_nvfp4(void **state)
+{
+    (void)state;
+    enum { K = 40 };
+    const oq_scheme scheme = {&oq_format_nvfp4, &oq_dtype_f4_e2m1, OQ_ACT_STATIC_NVFP4};
+    float x[K] = {0}, scale[4] = {-1, -1, -1, -1};
+    uint8_t codes[K];
+    x[0] = 6.0f, x[1] = -1.4f, x[16] = 4000.0f, x[33] = NAN;
+    oq_act_quantize_row(&scheme, 0.125f, x, K, codes, scale);
+    assert_true(scale[0] == 8.0f * 0.125f && scale[1] == 448.0f * 0.125f); /* the second saturates */
+    assert_int_equal(codes[0], 7);
+    assert_int_equal(codes[1], 8 | 3); /* -1.5 */
+    assert_int_equal(codes[16], 7);
+    assert_true(isnan(scale[2]) && scale[3] == -1.0f);
+    assert_int_equal(oq_act_run(OQ_ACT_STATIC_NVFP4, K), 16);
+    assert_true(oq_act_is_static(OQ_ACT_STATIC_NVFP4) && !oq_act_is_static(OQ_ACT_DYNAMIC_MX));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_zero_and_bad_weights),
         cmocka_unit_test(test_what_each_format_keeps),
         cmocka_unit_test(test_act_mx),
+        cmocka_unit_test(test_act_nvfp4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
