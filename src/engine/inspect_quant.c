@@ -41,7 +41,7 @@ static oq_status resolve_part(oq_inspect *inspect, oq_inspect_part *part)
 static bool layer_of(const oq_dialect *dialect, const oq_ckpt_tensor *t, size_t *name_length, int64_t *n,
                      int64_t *k)
 {
-    if (dialect->layer_of && dialect->layer_of(t, name_length, n, k)) return true;
+    if (dialect->layer_of) return dialect->layer_of(t, name_length, n, k);
     if (t->n_dims != 2 || !ends_with(t->name, ".weight")) return false;
     *name_length = strlen(t->name) - strlen(".weight");
     *n = t->dim[0];

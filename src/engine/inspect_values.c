@@ -172,13 +172,16 @@ static oq_status make_plane(oq_env *env, const oq_inspect_layer *layer, oq_plane
     const oq_plane_source *source = &layer->source.plane[plane];
     const size_t bytes = f->plane_bytes(f, plane, layer->n, layer->k);
     out->planes.plane[plane] = source->tensor->data;
-    if (!source->fix && source->tensor->bytes != bytes)
+    const bool as_is = !source->fix && !source->make;
+    if (as_is && source->tensor->bytes != bytes)
         return oq_fail(env, OQ_E_FORMAT, "tensor '%s' has %zu bytes, layer '%s' needs %zu",
                        source->tensor->name, source->tensor->bytes, layer->name, bytes);
-    if (!source->fix && plane == OQ_PLANE_DATA) return OQ_OK;
+    if (as_is && plane == OQ_PLANE_DATA) return OQ_OK;
     OQ_TRY(oq_new(env, bytes, 1, source->tensor->name, &out->owned[plane]));
     out->planes.plane[plane] = out->owned[plane];
-    if (source->fix)
+    if (source->make)
+        source->make(out->owned[plane], source->of, layer->n, layer->k);
+    else if (source->fix)
         source->fix(out->owned[plane], source->tensor, layer->n, layer->k);
     else if (bytes)
         memcpy(out->owned[plane], source->tensor->data, bytes);

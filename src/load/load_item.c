@@ -151,7 +151,9 @@ static oq_status encode_planes(const oq_loading *ld, const oq_linear *l, planes_
 static void part_plane(const oq_part_source *part, int plane, void *dst, size_t bytes, int64_t n, int64_t k)
 {
     const oq_plane_source *source = &part->plane[plane];
-    if (source->fix)
+    if (source->make)
+        source->make(dst, source->of, n, k);
+    else if (source->fix)
         source->fix(dst, source->tensor, n, k);
     else
         memcpy(dst, source->tensor->data, bytes);

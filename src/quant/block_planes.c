@@ -205,14 +205,15 @@ static oq_plane_source codes_source(const layer *l)
 {
     const struct kind_row *row = kind_of(l);
     const bool padded = !is_matrix(l->codes, l->n, oq_ceil_div(l->k, row->per_byte));
-    if (l->layout->high_first && row->per_byte == 2) return (oq_plane_source){l->codes, swap_nibbles};
-    return (oq_plane_source){l->codes, padded ? row->crop : NULL};
+    if (l->layout->high_first && row->per_byte == 2)
+        return (oq_plane_source){.tensor = l->codes, .fix = swap_nibbles};
+    return (oq_plane_source){.tensor = l->codes, .fix = padded ? row->crop : NULL};
 }
 
 static oq_plane_source scale_source(const layer *l)
 {
     const bool tiled = fits_tiles(l) && (l->layout->tiled || !is_matrix(l->scale, l->n, l->groups));
-    return (oq_plane_source){l->scale, tiled ? kind_of(l)->untile : NULL};
+    return (oq_plane_source){.tensor = l->scale, .fix = tiled ? kind_of(l)->untile : NULL};
 }
 
 /* NVFP4's activations stay as they are; those of MX take a power of two per 32 columns. */
@@ -253,14 +254,14 @@ bool oq_block_layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n,
 {
     static const char *const endings[] = {".weight", ".weight_packed"};
     const size_t length = strlen(t->name);
-    const bool words = t->dtype == &oq_dtype_i32; /* integers: a dialect refuses them by their layout */
-    if ((t->dtype != &oq_dtype_u8 && !words) || t->n_dims != 2) return false;
-    for (size_t i = 0; i < OQ_COUNT(endings); i++) {
+    /* words hold integers of four bits: a dialect refuses them by their layout */
+    const int64_t per_element = t->dtype == &oq_dtype_u8 ? 2 : t->dtype == &oq_dtype_i32 ? 8 : 1;
+    for (size_t i = 0; i < OQ_COUNT(endings) && t->n_dims == 2; i++) {
         const size_t m = strlen(endings[i]);
         if (length <= m || strcmp(t->name + length - m, endings[i]) != 0) continue;
         *name_length = length - m;
         *n = t->dim[0];
-        *k = (words ? 8 : 2) * t->dim[1];
+        *k = per_element * t->dim[1];
         return true;
     }
     return false;
@@ -273,6 +274,7 @@ oq_block_evidence oq_block_look(const oq_ckpt *ckpt)
     for (size_t i = 0; ckpt && i < ckpt->n_tensors; i++) {
         layer l = {0};
         size_t length = 0;
+        if (ckpt->tensors[i].dtype != &oq_dtype_u8) continue;
         if (!oq_block_layer_of(&ckpt->tensors[i], &length, &l.n, &l.k) || length >= sizeof name) continue;
         memcpy(name, ckpt->tensors[i].name, length);
         name[length] = '\0';

@@ -22,7 +22,7 @@ typedef struct oq_block_layout {
  * fits one order alone are read in that order. `spare`: csv of suffixes that may stand beside; NULL: none. */
 oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char *spare, const oq_ckpt *ckpt,
                           const char *name, int64_t n, int64_t k, oq_part_source *out);
-/* The shape of a layer by its codes, where two are in a byte: [n, k / 2]. */
+/* oq_dialect.layer_of: "X.weight" or "X.weight_packed", codes of four bits two to a byte. */
 bool oq_block_layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k);
 
 typedef struct oq_block_evidence { /* nvfp4 layers in a file that says nothing about itself */

@@ -10,6 +10,10 @@ typedef struct oq_plane_source {
     const oq_ckpt_tensor *tensor; /* NULL: the plane has no tensor */
     /* Stored bytes -> canonical plane bytes (dst has canonical size); NULL: they are canonical already. */
     void (*fix)(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k);
+    /* Planes that come from several tensors: canonical bytes out of `of`, which lives as long as the declaration.
+     * NULL: `fix` does it. */
+    void (*make)(void *dst, const void *of, int64_t n, int64_t k);
+    const void *of;
 } oq_plane_source;
 
 typedef struct oq_part_source { /* one part of one layer as it stands in the file */
@@ -24,6 +28,7 @@ typedef struct oq_declared { /* what a checkpoint says about its quantization as
     const oq_json *options;     /* with canonical keys, as far as given: no defaults */
     const char *const *ignored; /* patterns of layers that stay plain */
     size_t n_ignored;
+    const void *file;      /* the same as a value of the dialect's own; NULL: nothing */
     const oq_json *layers; /* what the dialect's `read` keeps per layer for its `locate`; NULL: nothing */
 } oq_declared;
 
@@ -54,7 +59,7 @@ typedef struct oq_dialect {
                         int64_t n, int64_t k, oq_part_source *out, bool *found);
     /* Tensors that no layer needs and that are harmless ("scaled_fp8" marker); NULL: none. */
     bool (*harmless)(const oq_ckpt_tensor *tensor);
-    /* The layer whose codes this tensor is, for reports that have no network to ask: the length of its name within the
+    /* The layer that this tensor tells of (mostly its codes), for reports that have no network to ask: the length of its name within the
      * tensor's, and its shape. NULL: every matrix "X.weight" may be layer X. */
     bool (*layer_of)(const oq_ckpt_tensor *tensor, size_t *name_length, int64_t *n, int64_t *k);
     bool values_in_codes; /* 8-bit floats outside of layers (norms, biases) are values as they stand */

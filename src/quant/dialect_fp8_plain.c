@@ -54,7 +54,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
                        (long long)t->elems, t->n_dims, (long long)n, (long long)k);
     *out = (oq_part_source){.format = &oq_format_fp8_e4m3_tensor, .act_scale = OQ_ACT_NONE};
     out->plane[OQ_PLANE_DATA].tensor = t;
-    out->plane[OQ_PLANE_SCALE] = (oq_plane_source){t, fix_one};
+    out->plane[OQ_PLANE_SCALE] = (oq_plane_source){.tensor = t, .fix = fix_one};
     return OQ_OK;
 }
 

@@ -1,17 +1,23 @@
-/* dialect_list.c -- every spelling of quantized checkpoints, in detection order. One line per
+/* dialect_list.c -- every spelling of quantized checkpoints, in detection order. One entry per
  * dialect_<name>.c. */
 #include "quant/dialect.h"
 
 extern const oq_dialect oq_dialect_modelopt, oq_dialect_compressed_tensors, oq_dialect_autoround,
-    oq_dialect_quanto, oq_dialect_torchao, oq_dialect_comfy, oq_dialect_fp8, oq_dialect_int8,
-    oq_dialect_fp8_plain;
+    oq_dialect_quanto, oq_dialect_bitsandbytes, oq_dialect_torchao, oq_dialect_comfy, oq_dialect_fp8,
+    oq_dialect_int8, oq_dialect_fp8_plain;
 
 const oq_dialect *const oq_dialect_list[] = {
-    &oq_dialect_modelopt,  &oq_dialect_compressed_tensors,
-    &oq_dialect_autoround, &oq_dialect_quanto,
-    &oq_dialect_torchao,   &oq_dialect_comfy,
-    &oq_dialect_fp8,       &oq_dialect_int8,
-    &oq_dialect_fp8_plain, NULL,
+    &oq_dialect_modelopt,
+    &oq_dialect_compressed_tensors,
+    &oq_dialect_autoround,
+    &oq_dialect_quanto,
+    &oq_dialect_bitsandbytes,
+    &oq_dialect_torchao,
+    &oq_dialect_comfy,
+    &oq_dialect_fp8,
+    &oq_dialect_int8,
+    &oq_dialect_fp8_plain,
+    NULL,
 };
 
 /* A dialect may read a family of methods; the evidence of tensors is none here. */

@@ -259,7 +259,7 @@ static void fix_scale(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k
 
 static oq_plane_source as_f32(const oq_ckpt_tensor *t)
 {
-    return (oq_plane_source){t, t->dtype == &oq_dtype_f32 ? NULL : fix_scale};
+    return (oq_plane_source){.tensor = t, .fix = t->dtype == &oq_dtype_f32 ? NULL : fix_scale};
 }
 
 /* A static scale that goes unused is still claimed by its plane. */

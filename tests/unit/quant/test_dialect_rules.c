@@ -16,7 +16,7 @@ enum { N = 4, K = 8 };
 
 static uint8_t codes[N * K];
 static uint16_t plain[N * K];
-static float one = 0.5f, rows[N] = {1, 2, 3, 4};
+static float one = 0.5f, row_scales[N] = {1, 2, 3, 4};
 
 typedef struct world {
     oq_env *env;
@@ -128,13 +128,13 @@ static void test_modelopt(void **state)
            "layer 'a': quant_algo 'NVFP4_SVD' is not in this build yet; FP8, FP8_PER_CHANNEL_PER_TOKEN, "
            "FP8_PB_WO, "
            "W8A8_SQ_PER_CHANNEL, NVFP4, W4A16_NVFP4 and MXFP8 are");
-    add(w, "a.weight_scale", &oq_dtype_f32, rows, N);
+    add(w, "a.weight_scale", &oq_dtype_f32, row_scales, N);
     refuse(w, MODELOPT("FP8"), OQ_E_FORMAT,
            "scale 'a.weight_scale' is [4]; the metadata says one scale for the whole weight");
     refuse(w, MODELOPT("FP8_PER_CHANNEL_PER_TOKEN"), OQ_E_FORMAT,
            "tensor 'a.input_scale' is there although the checkpoint declares dynamic activations");
     start(w, &oq_dtype_i8);
-    add(w, "a.weight_scale", &oq_dtype_f32, rows, N);
+    add(w, "a.weight_scale", &oq_dtype_f32, row_scales, N);
     add(w, "a.input_scale", &oq_dtype_f32, &one, -1);
     accept(w, MODELOPT("W8A8_SQ_PER_CHANNEL"), &oq_format_int8_channel, OQ_ACT_STATIC_TENSOR);
     add(w, "a.pre_quant_scale", &oq_dtype_bf16, plain, K);
@@ -201,7 +201,7 @@ static void test_compressed_tensors(void **state)
 {
     world *w = *state;
     start(w, &oq_dtype_f8_e4m3);
-    add(w, "a.weight_scale", &oq_dtype_f32, rows, N);
+    add(w, "a.weight_scale", &oq_dtype_f32, row_scales, N);
     accept(w, GROUP(FLOAT8("channel"), "null"), &oq_format_fp8_e4m3_channel, OQ_ACT_NONE);
     accept(w, GROUP(FLOAT8("channel"), INPUT8("token", "true")), &oq_format_fp8_e4m3_channel,
            OQ_ACT_DYNAMIC_TOKEN);
@@ -250,14 +250,14 @@ static void test_quanto_and_autoround(void **state)
     memory_ckpt_add(&w->ckpt, "a.weight._data", &oq_dtype_f8_e4m3, codes, N, K);
     refuse(w, "{\"quant_method\": \"quanto\"}", OQ_E_FORMAT,
            "tensor 'a.weight._data' is F8_E4M3, but its scale 'a.weight._scale' is missing");
-    memory_ckpt_add(&w->ckpt, "a.weight._scale", &oq_dtype_f32, rows, N, 1);
+    memory_ckpt_add(&w->ckpt, "a.weight._scale", &oq_dtype_f32, row_scales, N, 1);
     accept(w, "{\"quant_method\": \"quanto\"}", &oq_format_fp8_e4m3_channel, OQ_ACT_NONE);
     accept(w, NULL, &oq_format_fp8_e4m3_channel, OQ_ACT_NONE);
     refuse(w, "{\"quant_method\": \"quanto\", \"activations\": \"int8\"}", OQ_E_UNSUPPORTED,
            "method 'quanto': activations_dtype 'int8' is not in this build yet; plain activations are");
 
     start(w, &oq_dtype_f8_e4m3);
-    add(w, "a.weight_scale", &oq_dtype_f32, rows, N);
+    add(w, "a.weight_scale", &oq_dtype_f32, row_scales, N);
     static const char autoround[] =
         "{\"quant_method\": \"auto-round\", \"bits\": 8, \"group_size\": -1, \"data_type\": "
         "\"fp\", \"packing_format\": \"auto_round:fp8_static\"}";
@@ -305,6 +305,49 @@ static void test_mx_and_torchao(void **state)
            "'Float8Tensor' and 'Int8Tensor' are");
     start(w, &oq_dtype_bf16);
     accept(w, "{\"quant_method\": \"torchao\"}", NULL, OQ_ACT_NONE);
+}
+
+#define STATE(block, shape) "{\"quant_type\": \"nf4\", \"blocksize\": " block ", \"shape\": " shape "}"
+
+static void test_bitsandbytes(void **state)
+{
+    world *w = *state;
+    static const float scb[N] = {1, 2, 3, 4};
+    static const char config[] = "{\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}";
+    static const char ragged[] = STATE("64", "[4, 8]"), other[] = STATE("128", "[4, 8]"),
+                      shape[] = STATE("64", "[8, 8]"), none[] = "{\"blocksize\": 64}";
+    static const struct {
+        const char *text, *message;
+        oq_status status;
+    } rows[] = {
+        {ragged,
+         "layer 'a': 32 weights in blocks of 64 are not in this build yet; whole blocks of 64 are (nested: "
+         "of 256)",
+         OQ_E_UNSUPPORTED},
+        {other,
+         "layer 'a': 32 weights in blocks of 128 are not in this build yet; whole blocks of 64 are (nested: "
+         "of 256)",
+         OQ_E_UNSUPPORTED},
+        {shape, "layer 'a': quant_state says [8, 8], its layer needs [4, 8]", OQ_E_FORMAT},
+        {none,
+         "tensor 'a.weight.quant_state.bitsandbytes__nf4' names no quant_type nf4 or fp4 with a shape of two "
+         "numbers",
+         OQ_E_FORMAT},
+    };
+    memory_ckpt_init(&w->ckpt);
+    memory_ckpt_add(&w->ckpt, "a.weight", &oq_dtype_u8, codes, N * K / 2, 1);
+    refuse(w, config, OQ_E_FORMAT, "tensor 'a.weight' is U8, but its quant_state is missing");
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        add(w, "a.weight.quant_state.bitsandbytes__nf4", &oq_dtype_u8, rows[i].text,
+            (int64_t)strlen(rows[i].text));
+        refuse(w, config, rows[i].status, rows[i].message);
+    }
+    start(w, &oq_dtype_i8);
+    add(w, "a.SCB", &oq_dtype_f32, scb, N);
+    refuse(w, config, OQ_E_UNSUPPORTED,
+           "tensor 'a.weight' is in bitsandbytes' LLM.int8, which is not in this build yet");
+    start(w, &oq_dtype_bf16);
+    accept(w, config, NULL, OQ_ACT_NONE);
 }
 
 /* Codes and scales of blocks: what is missing, what has another size, what cannot be told apart. */
@@ -375,6 +418,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_comfy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_compressed_tensors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quanto_and_autoround, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bitsandbytes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mx_and_torchao, setup, teardown),
         cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_evidence, setup, teardown),

@@ -87,7 +87,9 @@ static void decode(const oq_part_source *part, int64_t row, int64_t n, int64_t k
         if (!(f->planes & 1u << p)) continue;
         const size_t bytes = f->plane_bytes(f, (oq_plane)p, n, k);
         assert_true(s->tensor && bytes <= sizeof room[p]);
-        if (s->fix)
+        if (s->make)
+            s->make(room[p], s->of, n, k);
+        else if (s->fix)
             s->fix(room[p], s->tensor, n, k);
         else
             memcpy(room[p], s->tensor->data, s->tensor->bytes == bytes ? bytes : 0);
@@ -146,6 +148,12 @@ static const producer_row producers[] = {
      &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
     {"torchao_int8", "config.json", "torchao", "layers.0.attention.to_q", 16, 192, &oq_format_int8_channel,
      NULL, OQ_ACT_NONE},
+    {"bitsandbytes_nf4_nested", "config.json", "bitsandbytes", "all_final_layer.2-1.linear", 64, 192,
+     &oq_format_nf4_b64, NULL, OQ_ACT_NONE},
+    {"bitsandbytes_fp4", "config.json", "bitsandbytes", "layers.2.attention.to_q", 16, 192,
+     &oq_format_fp4_b64, NULL, OQ_ACT_NONE},
+    {"bitsandbytes_nf4_bf16", "config.json", "bitsandbytes", "layers.5.attention.to_q", 16, 192,
+     &oq_format_nf4_b64, NULL, OQ_ACT_NONE},
     {"quanto_int8", "config.json", "quanto", "layers.0.attention.to_out.0", 16, 192, &oq_format_int8_channel,
      NULL, OQ_ACT_NONE},
 };

@@ -349,8 +349,10 @@ static void test_four_bits(void **state)
         assert_string_equal(text, rows[i].scheme);
     }
     accept(w, "{\"method\": \"mxfp4\", \"w4a8_fallback_layers\": [\"layers.1.feed_forward.w2\"]}", NULL);
-    refuse_plan(w, "{\"method\": \"mxfp4\", \"w4a8_fallback_layers\": [\"layers.9.feed_forward.w2\"]}", OQ_E_CONFIG,
-                "'mxfp4'|w4a8_fallback_layers|'layers.9.feed_forward.w2', which is no layer|'layers.1.feed_forward.w2'");
+    refuse_plan(w, "{\"method\": \"mxfp4\", \"w4a8_fallback_layers\": [\"layers.9.feed_forward.w2\"]}",
+                OQ_E_CONFIG,
+                "'mxfp4'|w4a8_fallback_layers|'layers.9.feed_forward.w2', which is no "
+                "layer|'layers.1.feed_forward.w2'");
     assert_int_equal(resolve(w, "{\"method\": \"mxfp4\", \"w4a8_fallback_steps\": [0]}"), OQ_OK);
     check_refusal(w, "", choose(w, W2, &c), OQ_E_UNSUPPORTED,
                   "'layers.1.feed_forward.w2'|'w4a8_fallback_steps'|'mxfp4'|not in this build yet");

@@ -9,6 +9,7 @@
 
 #include "base/strbuf.h"
 #include "ckpt/ckpt.h"
+#include "format/float4.h"
 #include "format/format.h"
 
 #include "support/scratch.h"
@@ -97,9 +98,54 @@ static void put_blocks(writer *w, const spelling *s, const oq_ckpt_tensor *t)
     free(scales);
 }
 
+static void put_beside(writer *w, const oq_ckpt_tensor *t, const char *suffix, const char *type,
+                       int64_t elems, const void *data, size_t bytes)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s%s", t->name, suffix);
+    put(w, name, type, &elems, 1, data, bytes);
+}
+
+/* As bitsandbytes writes it: the first code of a byte high, the table, a text with the shape. */
+static void put_nf4(writer *w, const spelling *s, const oq_ckpt_tensor *t)
+{
+    const oq_format *f = s->format;
+    const int64_t n = t->dim[0], k = t->dim[1], blocks = n * k / 64, groups = (blocks + 255) / 256;
+    const bool nested = f == &oq_format_nf4_b64_nested;
+    float *values = malloc((size_t)t->elems * sizeof *values),
+          *scales = malloc((size_t)blocks * sizeof *scales),
+          *global = malloc((size_t)(257 + groups) * sizeof *global);
+    uint8_t *codes = malloc((size_t)(n * k / 2));
+    char text[256];
+    t->dtype->to_f32(values, t->data, (size_t)t->elems);
+    f->encode(f, &(oq_planes_mut){{codes, scales, global}}, values, n, k);
+    for (int64_t i = 0; i < n * k / 2; i++) codes[i] = (uint8_t)(codes[i] << 4 | codes[i] >> 4);
+    put(w, t->name, "U8", (const int64_t[]){n * k / 2, 1}, 2, codes, (size_t)(n * k / 2));
+    put_beside(w, t, ".absmax", nested ? "U8" : "F32", blocks, scales,
+               (size_t)blocks * (nested ? 1 : sizeof *scales));
+    put_beside(w, t, ".quant_map", "F32", 16, oq_nf4_table, 16 * sizeof(float));
+    if (nested) put_beside(w, t, ".nested_quant_map", "F32", 256, global + 1, 256 * sizeof *global);
+    if (nested)
+        put_beside(w, t, ".nested_absmax", "F32", groups, global + 257, (size_t)groups * sizeof *global);
+    snprintf(
+        text, sizeof text,
+        "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"shape\": [%lld, %lld], \"nested_blocksize\": 256, "
+        "\"nested_offset\": %.9g}",
+        (long long)n, (long long)k, nested ? (double)global[0] : 0.0);
+    put_beside(w, t, ".quant_state.bitsandbytes__nf4", "U8", (int64_t)strlen(text), text, strlen(text));
+    free(values);
+    free(scales);
+    free(global);
+    free(codes);
+}
+
 static void put_quantized(writer *w, const spelling *s, const oq_ckpt_tensor *t)
 {
     const int64_t n = t->dim[0], k = t->dim[1];
+    if (s->format == &oq_format_nf4_b64 || s->format == &oq_format_nf4_b64_nested) {
+        put_nf4(w, s, t);
+        return;
+    }
     if (!s->format->element) {
         put_blocks(w, s, t);
         return;
@@ -247,6 +293,12 @@ static void test_spellings(void **state)
          "\"input_activations\": {\"num_bits\": 4, \"type\": \"float\", \"group_size\": 32, \"dynamic\": "
          "true}}}}",
          .online = "{\"transformer\": {\"method\": \"mxfp4\"}}", .weight = "weight_packed", .db = 18},
+        {"bitsandbytes_nf4", &oq_format_nf4_b64, NULL, false,
+         "{\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}",
+         .online = "{\"transformer\": {\"method\": \"bitsandbytes\", \"compress_statistics\": false}}",
+         .db = 18},
+        {"bitsandbytes_nested", &oq_format_nf4_b64_nested, NULL, false,
+         "{\"quant_method\": \"bitsandbytes\"}", .online = NULL, .db = 18},
         {"comfy", &oq_format_fp8_e4m3_tensor, "scale_weight", false, NULL, NULL, .marker = "scaled_fp8"},
         {"ct_int8", &oq_format_int8_channel, "weight_scale", false,
          "{\"quant_method\": \"compressed-tensors\", \"format\": \"int-quantized\", \"config_groups\": "

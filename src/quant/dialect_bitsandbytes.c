@@ -1,0 +1,272 @@
+/* dialect_bitsandbytes.c -- 4-bit weights as bitsandbytes writes them: packed codes of the flattened matrix in `weight`
+ * (under any element type), `weight.absmax` per block, itself in 8 bits where it is nested, the code table, and a JSON
+ * text `weight.quant_state.bitsandbytes__nf4` (or fp4) with shape and offset. Nested scales become numbers at the door,
+ * in the producer's own order of rounding. */
+#include "format/float4.h"
+#include "quant/scaled_planes.h"
+
+#include "base/size.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const oq_method oq_method_bitsandbytes;
+
+enum { BLOCK = 64, NESTED = 256, MAP = 256 };
+
+static const char state_mark[] = ".weight.quant_state.bitsandbytes__";
+
+typedef struct bnb_layer { /* what one quant_state says, and the tensors around it */
+    char *name;
+    const oq_format *format;
+    int64_t n, k, blocksize, nested_blocksize;
+    float offset;
+    const oq_ckpt_tensor *codes, *absmax, *table, *nested_absmax, *nested_map;
+} bnb_layer;
+
+typedef struct bnb_file {
+    bnb_layer *layers;
+    size_t n;
+} bnb_file;
+
+static const char *find_mark(const oq_ckpt_tensor *t)
+{
+    return strstr(t->name, state_mark);
+}
+
+static bool detect(const oq_method *named, const oq_ckpt *ckpt)
+{
+    if (named) return named == &oq_method_bitsandbytes;
+    for (size_t i = 0; ckpt && i < ckpt->n_tensors; i++)
+        if (find_mark(&ckpt->tensors[i])) return true;
+    return false;
+}
+
+/* ---- reading quant_state
+ * ------------------------------------------------------------------------------------------- */
+
+static oq_status read_json(oq_env *env, const oq_ckpt *ckpt, const oq_ckpt_tensor *t, const oq_json *json,
+                           bnb_layer *out)
+{
+    const char *type = oq_json_string(oq_json_get(json, "quant_type"));
+    const oq_json *shape = oq_json_get(json, "shape"), *offset = oq_json_get(json, "nested_offset");
+    out->n = oq_json_int(oq_json_at(shape, 0), 0);
+    out->k = oq_json_int(oq_json_at(shape, 1), 0);
+    out->blocksize = oq_json_int(oq_json_get(json, "blocksize"), 0);
+    out->nested_blocksize = oq_json_int(oq_json_get(json, "nested_blocksize"), 0);
+    out->offset = (float)oq_json_real(offset, 0);
+    out->format = !type                      ? NULL
+                  : strcmp(type, "nf4") == 0 ? &oq_format_nf4_b64
+                  : strcmp(type, "fp4") == 0 ? &oq_format_fp4_b64
+                                             : NULL;
+    out->codes = oq_scaled_find(ckpt, out->name, "weight");
+    out->absmax = oq_scaled_find(ckpt, out->name, "weight.absmax");
+    out->table = oq_scaled_find(ckpt, out->name, "weight.quant_map");
+    out->nested_absmax = oq_scaled_find(ckpt, out->name, "weight.nested_absmax");
+    out->nested_map = oq_scaled_find(ckpt, out->name, "weight.nested_quant_map");
+    if (out->format && oq_json_size(shape) == 2 && out->n > 0 && out->k > 0) return OQ_OK;
+    return oq_fail(env, OQ_E_FORMAT, "tensor '%s' names no quant_type nf4 or fp4 with a shape of two numbers",
+                   t->name);
+}
+
+static oq_status read_state(oq_env *env, const oq_declare_input *in, const oq_ckpt_tensor *t, bnb_layer *out)
+{
+    oq_json *json = NULL;
+    out->name = oq_arena_strndup(in->arena, t->name, (size_t)(find_mark(t) - t->name));
+    if (!out->name) return oq_fail(env, OQ_E_NOMEM, "no memory for '%s'", t->name);
+    if (t->dtype != &oq_dtype_u8 || !t->data)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' must hold JSON text as U8, not %s", t->name,
+                       t->type_name);
+    OQ_TRY(oq_json_parse(env, (const char *)t->data, t->bytes, t->name, &json));
+    const oq_status st = read_json(env, in->ckpt, t, json, out);
+    oq_json_free(json);
+    return st;
+}
+
+static oq_status read_file(oq_env *env, const oq_declare_input *in, oq_declared *out)
+{
+    bnb_file *file = NULL;
+    size_t n = 0;
+    OQ_TRY(oq_declared_read(env, in, out));
+    for (size_t i = 0; in->ckpt && i < in->ckpt->n_tensors; i++)
+        n += find_mark(&in->ckpt->tensors[i]) != NULL;
+    OQ_TRY(oq_arena_new(in->arena, 1, sizeof *file, "quant_state", &file));
+    OQ_TRY(oq_arena_new(in->arena, n, sizeof *file->layers, "quant_state", &file->layers));
+    for (size_t i = 0; in->ckpt && i < in->ckpt->n_tensors; i++)
+        if (find_mark(&in->ckpt->tensors[i]))
+            OQ_TRY(read_state(env, in, &in->ckpt->tensors[i], &file->layers[file->n++]));
+    out->file = file;
+    return OQ_OK;
+}
+
+/* ---- planes
+ * ------------------------------------------------------------------------------------------------------- */
+
+/* The first code of a byte is in the high nibble; here in the low one. */
+static void swap_nibbles(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k)
+{
+    uint8_t *to = dst;
+    for (int64_t i = 0; i < n * k / 2; i++) to[i] = (uint8_t)(src->data[i] << 4 | src->data[i] >> 4);
+}
+
+static float f32_at(const oq_ckpt_tensor *t, int64_t i)
+{
+    float x;
+    memcpy(&x, t->data + (size_t)i * sizeof x, sizeof x);
+    return x;
+}
+
+/* Product rounded, then sum: the producer's order. */
+static void unnest(void *dst, const void *of, int64_t n, int64_t k)
+{
+    const bnb_layer *l = of;
+    float *to = dst;
+    for (int64_t i = 0; i < n * k / BLOCK; i++) {
+        const float product =
+            f32_at(l->nested_map, l->absmax->data[i]) * f32_at(l->nested_absmax, i / NESTED);
+        to[i] = product + l->offset;
+    }
+}
+
+/* ---- checks
+ * ------------------------------------------------------------------------------------------------------- */
+
+static oq_status check_tensor(oq_env *env, const bnb_layer *l, const oq_ckpt_tensor *t, const char *suffix,
+                              const oq_dtype *dtype, int64_t elems)
+{
+    if (!t) return oq_fail(env, OQ_E_FORMAT, "tensor '%s.weight.%s' is missing", l->name, suffix);
+    if (t->dtype == dtype && t->elems == elems && t->data) {
+        for (int64_t i = 0; dtype == &oq_dtype_f32 && i < elems; i++)
+            if (!isfinite(f32_at(t, i)))
+                return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is not finite at index %lld", t->name,
+                               (long long)i);
+        return OQ_OK;
+    }
+    return oq_fail(env, OQ_E_FORMAT, "tensor '%s' has %lld values of %s, it needs %lld of %s", t->name,
+                   (long long)t->elems, t->type_name, (long long)elems, dtype->label);
+}
+
+static oq_status check_table(oq_env *env, const bnb_layer *l)
+{
+    const float *ours = l->format == &oq_format_nf4_b64 ? oq_nf4_table : oq_fp4_table;
+    OQ_TRY(check_tensor(env, l, l->table, "quant_map", &oq_dtype_f32, 16));
+    for (int i = 0; i < 16; i++) {
+        const float x = f32_at(l->table, i);
+        if (x < ours[i] || x > ours[i])
+            return oq_fail(env, OQ_E_UNSUPPORTED, "tensor '%s' is a code table of its own (%g at index %d)",
+                           l->table->name, (double)x, i);
+    }
+    return OQ_OK;
+}
+
+static oq_status check_layer(oq_env *env, const bnb_layer *l, int64_t n, int64_t k)
+{
+    const int64_t total = n * k, blocks = total / BLOCK;
+    if (l->n != n || l->k != k)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "layer '%s': quant_state says [%lld, %lld], its layer needs [%lld, %lld]", l->name,
+                       (long long)l->n, (long long)l->k, (long long)n, (long long)k);
+    if (l->blocksize != BLOCK || total % BLOCK || (l->nested_absmax && l->nested_blocksize != NESTED))
+        return oq_fail(
+            env, OQ_E_UNSUPPORTED,
+            "layer '%s': %lld weights in blocks of %lld are not in this build yet; whole blocks of 64 are "
+            "(nested: of 256)",
+            l->name, (long long)total, (long long)l->blocksize);
+    if (!l->codes || (int64_t)l->codes->bytes != total / 2)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s.weight' has %zu bytes, %lld codes of 4 bits need %lld",
+                       l->name, l->codes ? l->codes->bytes : 0, (long long)total, (long long)(total / 2));
+    OQ_TRY(check_table(env, l));
+    if (!l->nested_absmax) return check_tensor(env, l, l->absmax, "absmax", &oq_dtype_f32, blocks);
+    OQ_TRY(check_tensor(env, l, l->absmax, "absmax", &oq_dtype_u8, blocks));
+    OQ_TRY(check_tensor(env, l, l->nested_map, "nested_quant_map", &oq_dtype_f32, MAP));
+    return check_tensor(env, l, l->nested_absmax, "nested_absmax", &oq_dtype_f32,
+                        oq_ceil_div(blocks, NESTED));
+}
+
+/* ---- one layer
+ * ---------------------------------------------------------------------------------------------------- */
+
+static const bnb_layer *find_layer(const oq_declared *declared, const char *name)
+{
+    const bnb_file *file = declared->file;
+    for (size_t i = 0; file && i < file->n; i++)
+        if (strcmp(file->layers[i].name, name) == 0) return &file->layers[i];
+    return NULL;
+}
+
+static oq_status check_plain(oq_env *env, const oq_ckpt *ckpt, const char *name)
+{
+    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
+    if (!t || (t->dtype && t->dtype->floating && t->dtype->bytes > 1)) return OQ_OK;
+    if (oq_scaled_find(ckpt, name, "SCB"))
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "tensor '%s' is in bitsandbytes' LLM.int8, which is not in this build yet", t->name);
+    return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is %s, but its quant_state is missing", t->name,
+                   t->type_name);
+}
+
+static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
+                        int64_t n, int64_t k, oq_part_source *out, bool *found)
+{
+    const bnb_layer *l = find_layer(declared, name);
+    *found = l != NULL;
+    if (!l) return check_plain(env, ckpt, name);
+    *found = false;
+    OQ_TRY(check_layer(env, l, n, k));
+    *out = (oq_part_source){.format = l->format, .act_scale = OQ_ACT_NONE};
+    out->plane[OQ_PLANE_DATA] = (oq_plane_source){.tensor = l->codes, .fix = swap_nibbles};
+    out->plane[OQ_PLANE_SCALE] = (oq_plane_source){.tensor = l->absmax};
+    if (l->nested_absmax) out->plane[OQ_PLANE_SCALE].make = unnest, out->plane[OQ_PLANE_SCALE].of = l;
+    *found = true;
+    return OQ_OK;
+}
+
+static bool harmless(const oq_ckpt_tensor *t)
+{
+    static const char *const endings[] = {".weight.quant_map", ".weight.nested_absmax",
+                                          ".weight.nested_quant_map"};
+    const size_t n = strlen(t->name);
+    for (size_t i = 0; i < OQ_COUNT(endings); i++) {
+        const size_t m = strlen(endings[i]);
+        if (n > m && strcmp(t->name + n - m, endings[i]) == 0) return true;
+    }
+    return find_mark(t) != NULL;
+}
+
+/* The shape stands in the text of quant_state. */
+static bool layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k)
+{
+    char text[1024];
+    const char *mark = find_mark(t);
+    const size_t length = strlen(t->name), m = strlen(".weight");
+    if (t->dtype == &oq_dtype_i8 && t->n_dims == 2 && length > m &&
+        strcmp(t->name + length - m, ".weight") == 0) {
+        *name_length = length - m, *n = t->dim[0], *k = t->dim[1]; /* LLM.int8, which is refused by name */
+        return true;
+    }
+    if (!mark || !t->data) return false;
+    const size_t bytes = t->bytes < sizeof text - 1 ? t->bytes : sizeof text - 1;
+    memcpy(text, t->data, bytes);
+    text[bytes] = '\0';
+    const char *at = strstr(text, "\"shape\"");
+    at = at ? strchr(at, '[') : NULL;
+    if (!at) return false;
+    char *end = NULL;
+    *n = strtoll(at + 1, &end, 10);
+    *k = *end == ',' ? strtoll(end + 1, NULL, 10) : 0;
+    *name_length = (size_t)(mark - t->name);
+    return *n > 0 && *k > 0;
+}
+
+const oq_dialect oq_dialect_bitsandbytes = {
+    .name = "bitsandbytes",
+    .help = "bitsandbytes' NF4 and FP4 in blocks of 64, nested or not",
+    .method = &oq_method_bitsandbytes,
+    .detect = detect,
+    .read = read_file,
+    .locate = locate,
+    .harmless = harmless,
+    .layer_of = layer_of,
+};
