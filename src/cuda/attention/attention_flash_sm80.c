@@ -1,6 +1,6 @@
 /* attention_flash_sm80.c -- one-pass bf16 attention (attention_flash.cu); F32 or oddly aligned operands go
  * the way of two products. */
-#include "cuda/attention/attention.h"
+#include "cuda/attention/cuda_attention.h"
 
 static bool accepts(const oq_attention_spec *spec)
 {

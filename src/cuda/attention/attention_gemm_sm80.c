@@ -2,7 +2,7 @@
  * size and F32 too. Used where the one-pass kernel does not apply (an autoencoder's single head of 512, the
  * f32 path). */
 #include "base/size.h"
-#include "cuda/attention/attention.h"
+#include "cuda/attention/cuda_attention.h"
 #include "cuda/lt.h"
 
 #define PIECE_BYTES ((int64_t)24 << 20) /* of scores */

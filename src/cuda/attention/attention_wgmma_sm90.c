@@ -1,6 +1,6 @@
 /* attention_wgmma_sm90.c -- bf16 attention with Hopper's own instructions (attention_wgmma.cu); masks, other types and
  * alignments go to the one-pass kernel of SM80, and from there further. */
-#include "cuda/attention/attention.h"
+#include "cuda/attention/cuda_attention.h"
 
 static bool accepts(const oq_attention_spec *spec)
 {

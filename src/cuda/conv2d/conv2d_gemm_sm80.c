@@ -2,7 +2,7 @@
  * L2. 1x1 convolutions need no gathering. Weights are kept in f32 and rounded to the activations' type in
  * scratch; channels are padded to eights with zeros where the product wants it (three colours, say). */
 #include "base/size.h"
-#include "cuda/conv2d/conv2d.h"
+#include "cuda/conv2d/cuda_conv2d.h"
 #include "cuda/lt.h"
 
 #include <string.h>

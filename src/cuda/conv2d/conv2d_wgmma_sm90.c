@@ -1,7 +1,7 @@
 /* conv2d_wgmma_sm90.c -- bf16 convolutions of stride 1 without gathering (gemm_wgmma.cu): the copy engine fetches shifted
  * boxes of pixels. F32 and odd alignments go to the gathered product. */
 #include "base/size.h"
-#include "cuda/conv2d/conv2d.h"
+#include "cuda/conv2d/cuda_conv2d.h"
 
 static bool accepts(const oq_conv2d_spec *s)
 {

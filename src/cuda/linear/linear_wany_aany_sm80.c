@@ -1,5 +1,5 @@
 /* linear_wany_aany_sm80.c -- every scheme, size and alignment, in f32: slow and right. */
-#include "cuda/linear/linear.h"
+#include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
 #include "base/size.h"
 

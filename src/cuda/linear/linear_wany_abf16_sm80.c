@@ -2,7 +2,7 @@
  * scratch (one rounding), then cuBLASLt's bf16 product. For the thousands of rows of an image the decoding is
  * a few percent. */
 #include "base/size.h"
-#include "cuda/linear/linear.h"
+#include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
 #include "cuda/lt.h"
 

@@ -1,7 +1,7 @@
 /* linear_wbf16_abf16_sm80.c -- plain BF16 weights: cuBLASLt as it is, bias in its epilogue. F32 activations
  * meet the same weights in the reference. */
 #include "base/size.h"
-#include "cuda/linear/linear.h"
+#include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
 #include "cuda/lt.h"
 

@@ -1,7 +1,7 @@
 /* linear_wf32_af32_sm80.c -- F32 weights: cuBLASLt in f32 (never TF32) for F32 activations; other activations
  * meet them in the reference, which is also f32. */
 #include "base/size.h"
-#include "cuda/linear/linear.h"
+#include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
 #include "cuda/lt.h"
 

@@ -1,7 +1,7 @@
 /* linear_wfp8_afp8_sm90.c -- FP8 weights per tensor or channel, FP8 activations per token or static: one
  * quantizing pass, then cuBLASLt with a scale per row of both operands and the bias in its epilogue. */
 #include "base/size.h"
-#include "cuda/linear/linear.h"
+#include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
 #include "cuda/lt.h"
 

@@ -2,7 +2,7 @@
  * columns, through cuBLASLt's block scaling. It wants rows in eights: what is left over goes to the
  * reference. */
 #include "base/size.h"
-#include "cuda/linear/linear.h"
+#include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
 #include "cuda/lt.h"
 

@@ -1,7 +1,7 @@
 /* linear_wi8_ai8_sm80.c -- INT8 weights and activations: one quantizing pass, cuBLASLt's exact i32 product in
  * pieces of rows that stay in the L2, and a pass that scales each piece, adds the bias and rounds. */
 #include "base/size.h"
-#include "cuda/linear/linear.h"
+#include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
 #include "cuda/lt.h"
 

@@ -1,7 +1,7 @@
 /* linear_wi8_ai8_sm90.c -- INT8 weights and activations on Hopper: one quantizing pass, then an own product that scales,
  * adds the bias and rounds on its way out (gemm_wgmma.cu). */
 #include "base/size.h"
-#include "cuda/linear/linear.h"
+#include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
 
 #define FEW_ROWS                                                                                             \

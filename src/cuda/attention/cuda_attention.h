@@ -1,4 +1,4 @@
-/* attention.h -- the attention kernels of this room. */
+/* cuda_attention.h -- the attention kernels of this room. */
 #ifndef OQ_CUDA_ATTENTION_H
 #define OQ_CUDA_ATTENTION_H
 

@@ -1,5 +1,5 @@
-/* linear_list.c -- the products of this device, fastest first, the reference last. */
-#include "cuda/linear/linear.h"
+/* cuda_linear_list.c -- the products of this device, fastest first, the reference last. */
+#include "cuda/linear/cuda_linear.h"
 
 const oq_linear_kernel *const oq_cuda_linear_list[] = {
     &oq_cuda_linear_wfp8_afp8_sm90,  &oq_cuda_linear_wfp8block_afp8_sm90, &oq_cuda_linear_wi8_ai8_sm90,

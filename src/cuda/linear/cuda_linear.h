@@ -1,4 +1,4 @@
-/* linear.h -- the linear kernels of this room, one file each. */
+/* cuda_linear.h -- the linear kernels of this room, one file each. */
 #ifndef OQ_CUDA_LINEAR_H
 #define OQ_CUDA_LINEAR_H
 

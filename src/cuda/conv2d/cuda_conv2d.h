@@ -1,4 +1,4 @@
-/* conv2d.h -- the convolution kernels of this room. */
+/* cuda_conv2d.h -- the convolution kernels of this room. */
 #ifndef OQ_CUDA_CONV2D_H
 #define OQ_CUDA_CONV2D_H
 
