@@ -256,7 +256,7 @@ bool oq_block_layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n,
     const size_t length = strlen(t->name);
     /* words hold integers of four bits: a dialect refuses them by their layout */
     const int64_t per_element = t->dtype == &oq_dtype_u8 ? 2 : t->dtype == &oq_dtype_i32 ? 8 : 1;
-    for (size_t i = 0; i < OQ_COUNT(endings) && t->n_dims == 2; i++) {
+    for (size_t i = 0; i < OQ_COUNT(endings) && t->n_dims == 2 && t->elems > 0; i++) {
         const size_t m = strlen(endings[i]);
         if (length <= m || strcmp(t->name + length - m, endings[i]) != 0) continue;
         *name_length = length - m;

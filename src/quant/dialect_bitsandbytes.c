@@ -36,6 +36,12 @@ static const char *find_mark(const oq_ckpt_tensor *t)
     return strstr(t->name, state_mark);
 }
 
+/* So that products of two cannot overflow. */
+static bool is_dimension(int64_t x)
+{
+    return x > 0 && x <= INT32_MAX;
+}
+
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
     if (named) return named == &oq_method_bitsandbytes;
@@ -66,7 +72,7 @@ static oq_status read_json(oq_env *env, const oq_ckpt *ckpt, const oq_ckpt_tenso
     out->table = oq_scaled_find(ckpt, out->name, "weight.quant_map");
     out->nested_absmax = oq_scaled_find(ckpt, out->name, "weight.nested_absmax");
     out->nested_map = oq_scaled_find(ckpt, out->name, "weight.nested_quant_map");
-    if (out->format && oq_json_size(shape) == 2 && out->n > 0 && out->k > 0) return OQ_OK;
+    if (out->format && oq_json_size(shape) == 2 && is_dimension(out->n) && is_dimension(out->k)) return OQ_OK;
     return oq_fail(env, OQ_E_FORMAT, "tensor '%s' names no quant_type nf4 or fp4 with a shape of two numbers",
                    t->name);
 }
@@ -257,7 +263,7 @@ static bool layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, i
     *n = strtoll(at + 1, &end, 10);
     *k = *end == ',' ? strtoll(end + 1, NULL, 10) : 0;
     *name_length = (size_t)(mark - t->name);
-    return *n > 0 && *k > 0;
+    return is_dimension(*n) && is_dimension(*k);
 }
 
 const oq_dialect oq_dialect_bitsandbytes = {

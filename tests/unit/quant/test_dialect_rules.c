@@ -315,7 +315,8 @@ static void test_bitsandbytes(void **state)
     static const float scb[N] = {1, 2, 3, 4};
     static const char config[] = "{\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}";
     static const char ragged[] = STATE("64", "[4, 8]"), other[] = STATE("128", "[4, 8]"),
-                      shape[] = STATE("64", "[8, 8]"), none[] = "{\"blocksize\": 64}";
+                      shape[] = STATE("64", "[8, 8]"), none[] = "{\"blocksize\": 64}",
+                      huge[] = STATE("64", "[4294967296, 4294967296]");
     static const struct {
         const char *text, *message;
         oq_status status;
@@ -329,6 +330,10 @@ static void test_bitsandbytes(void **state)
          "of 256)",
          OQ_E_UNSUPPORTED},
         {shape, "layer 'a': quant_state says [8, 8], its layer needs [4, 8]", OQ_E_FORMAT},
+        {huge,
+         "tensor 'a.weight.quant_state.bitsandbytes__nf4' names no quant_type nf4 or fp4 with a shape of two "
+         "numbers",
+         OQ_E_FORMAT},
         {none,
          "tensor 'a.weight.quant_state.bitsandbytes__nf4' names no quant_type nf4 or fp4 with a shape of two "
          "numbers",
