@@ -186,9 +186,9 @@ static oq_status fail_not_online(const candidate *c, const oq_method *method)
         return oq_fail(
             c->r->env, OQ_E_MISMATCH,
             "component '%s': the request describes a checkpoint quantized beforehand with '%s', but this one "
-            "declares no quantization and its weights are plain; write it under 'method' to quantize them "
-            "while "
-            "loading",
+            "declares no quantization and its weights are plain; to quantize them while loading, write it "
+            "under "
+            "'method' and leave out the keys of a checkpoint",
             c->in->name, method->name);
     return oq_fail(
         c->r->env, OQ_E_MISMATCH,

@@ -34,6 +34,8 @@ expect 1 "option 'tensor-parallel-size' spreads work over several devices" compa
 # quantization: what cannot be parsed, what plain weights cannot give, what is nearly a component's name
 expect 2 "quantization_config: not valid JSON at line 1" plan -m "$model" --quantization '{"method":"fp8"'
 expect 2 "needs the input_scale of a checkpoint" plan -m "$model" --quantization '{"method":"fp8","activation_scheme":"static"}'
+expect 2 "write it under 'method' and leave out the keys of a checkpoint" plan -m "$model" \
+    --quantization '{"method":"bitsandbytes","bnb_4bit_quant_type":"nf4"}'
 expect 2 "did you mean 'transformer'?" plan -m "$model" --quantization '{"transfromer":"fp8"}'
 
 # a warning is said once, a count has its word
