@@ -63,8 +63,7 @@ void oq_folder_component_deinit(oq_folder_component *c)
     *c = (oq_folder_component){0};
 }
 
-/* ---- the whole model
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the whole model ----------------------------------------------------------------------------------- */
 
 /* A component is written as [library, class], both strings or both null; other members are the pipeline's own
  * values. */

@@ -23,7 +23,7 @@ struct oq_options {
     texts arguments;
 };
 
-/* ---- rows ------------------------------------------------------------------------------------------------ */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
 static bool row_is_named(const oq_option_info *row, const char *name)
 {
@@ -95,7 +95,7 @@ static oq_status find_row(const oq_options *o, const char *name, const oq_option
     return *out ? OQ_OK : fail_unknown(o, name);
 }
 
-/* ---- texts ----------------------------------------------------------------------------------------------- */
+/* ---- texts --------------------------------------------------------------------------------------------- */
 
 static oq_status texts_add(oq_env *env, texts *t, const char *text)
 {
@@ -121,7 +121,7 @@ static void texts_clear(oq_env *env, texts *t)
     *t = (texts){0};
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------ */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 static oq_status fail_command(oq_env *env, const char *command)
 {
@@ -175,7 +175,7 @@ void oq_options_free(oq_options *o)
     oq_free(o->env, o);
 }
 
-/* ---- values from text ------------------------------------------------------------------------------------ */
+/* ---- values from text ---------------------------------------------------------------------------------- */
 
 static bool parse_int(const char *text, int64_t *out)
 {
@@ -289,7 +289,7 @@ oq_status oq_options_set(oq_options *o, const char *name, const char *value)
     return set_row(o, row, value);
 }
 
-/* ---- values from JSON ------------------------------------------------------------------------------------ */
+/* ---- values from JSON ---------------------------------------------------------------------------------- */
 
 static bool json_fits(const oq_option_info *row, oq_json_kind kind)
 {
@@ -456,7 +456,7 @@ oq_json *oq_options_to_json(const oq_options *o)
     return object;
 }
 
-/* ---- reading back ---------------------------------------------------------------------------------------- */
+/* ---- reading back -------------------------------------------------------------------------------------- */
 
 /* Asking for a name that is not in the table is a bug of the caller; it reads as "not given". */
 static const texts *find_values(const oq_options *o, const char *name)

@@ -12,7 +12,7 @@
 const char *const oq_option_commands = ALL;
 
 static const oq_option_info rows[] = {
-    /* ---- model ---- */
+    /* ---- model --------------------------------------------------------------------------------------------- */
     {"model", "m", OQ_OPTION_STRING, 0, 0, NULL, NULL, MODELS ",tokenize", "model", "DIR",
      "model folder in diffusers' layout, or org/name in the Hugging Face cache"},
     {"reference-model", NULL, OQ_OPTION_STRING, 0, 0, NULL, "--model", "compare", "model", "DIR",
@@ -30,7 +30,7 @@ static const oq_option_info rows[] = {
     {"tokenizer", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "tokenize", "model", "PATH",
      "tokenizer.json, or a folder that holds one"},
 
-    /* ---- request ---- */
+    /* ---- request ------------------------------------------------------------------------------------------- */
     {"prompt", "p", OQ_OPTION_LIST, 0, 0, NULL, NULL, RUNS ",tokenize", "request", "TEXT",
      "what to draw; given several times it is a batch"},
     {"prompt-file", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES, "request", "FILE",
@@ -68,7 +68,7 @@ static const oq_option_info rows[] = {
     {"template", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "tokenize", "request", NULL,
      "apply the pipeline's prompt template first"},
 
-    /* ---- quantization ---- */
+    /* ---- quantization -------------------------------------------------------------------------------------- */
     {"quantization", NULL, OQ_OPTION_SPEC, 0, 0, NULL, NULL, MAKES ",bench", "quantization", "SPEC",
      "NAME, JSON or @FILE: one method, or a map from component to method"},
     {"quantization-config", NULL, OQ_OPTION_SPEC, 0, 0, NULL, NULL, MAKES ",bench", "quantization",
@@ -91,7 +91,7 @@ static const oq_option_info rows[] = {
     {"candidate-ignored-layers", "ignored-layers", OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare",
      "quantization", "CSV", "layers of the candidate run that stay unquantized"},
 
-    /* ---- comparison ---- */
+    /* ---- comparison ---------------------------------------------------------------------------------------- */
     {"policy", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare", "comparison", "NAME|FILE",
      "judge by 'smoke', 'strict' or a JSON file of bounds, {\"psnr_db\":{\"min\":30}}, that each picture "
      "must keep; a miss exits with 3"},
@@ -106,7 +106,7 @@ static const oq_option_info rows[] = {
     {"save-output-dir", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare", "comparison", "DIR",
      "keep both sides' pictures and a side-by-side with the difference"},
 
-    /* ---- output ---- */
+    /* ---- output -------------------------------------------------------------------------------------------- */
     {"output", "o", OQ_OPTION_STRING, 0, 0, NULL, "omniq-SEED.png", "generate", "output", "FILE",
      "the picture; several become FILE_1.png, FILE_2.png, ...; '-' is standard output"},
     {"show", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "generate", "output", NULL,
@@ -129,7 +129,7 @@ static const oq_option_info rows[] = {
     {"json", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, ALL, "output", NULL,
      "one JSON object on standard output"},
 
-    /* ---- benchmark ---- */
+    /* ---- benchmark ----------------------------------------------------------------------------------------- */
     {"only", NULL, OQ_OPTION_CHOICE, 0, 0, "kernels,layers,whole", "all three", "bench", "benchmark", "WORD",
      "one part of the benchmark"},
     {"filter", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "bench", "benchmark", "GLOB",
@@ -139,7 +139,7 @@ static const oq_option_info rows[] = {
     {"compare", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "bench", "benchmark", NULL,
      "also run diffusers with torch, where the peers' environment is installed"},
 
-    /* ---- run ---- */
+    /* ---- run ----------------------------------------------------------------------------------------------- */
     {"threads", NULL, OQ_OPTION_INT, 0, 1024, NULL, "this process' cores", ALL, "run", "N",
      "threads of the command; a library user sets them in oq_env_params"},
     {"device", NULL, OQ_OPTION_STRING, 0, 0, NULL, "auto", MODELS, "run", "NAME",

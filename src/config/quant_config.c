@@ -12,8 +12,7 @@
 
 enum { MAX_FILE_BYTES = 4 << 20 };
 
-/* ---- one request
- * ------------------------------------------------------------------------------------------------ */
+/* ---- one request --------------------------------------------------------------------------------------- */
 
 static bool is_method_key(const char *key)
 {
@@ -119,8 +118,7 @@ static oq_status read_spec(oq_env *env, oq_quant_config *config, const oq_json *
                    oq_json_type_name(json));
 }
 
-/* ---- maps of components
- * ----------------------------------------------------------------------------------------- */
+/* ---- maps of components -------------------------------------------------------------------------------- */
 
 static bool is_known(const char *key, const char *const *known, size_t n_known)
 {
@@ -194,8 +192,7 @@ static oq_status read_components(oq_env *env, oq_quant_config *config, const oq_
     return OQ_OK;
 }
 
-/* ---- the whole value
- * -------------------------------------------------------------------------------------------- */
+/* ---- the whole value ----------------------------------------------------------------------------------- */
 
 /* Why a mapping is neither a request nor a map of components. */
 static oq_status fail_mapping(oq_env *env, const oq_json *object, const char *const *known, size_t n_known)
@@ -357,8 +354,7 @@ void oq_quant_config_free(oq_quant_config *config)
     oq_free(env, config);
 }
 
-/* ---- additions from the command line
- * ---------------------------------------------------------------------------- */
+/* ---- additions from the command line ------------------------------------------------------------------- */
 
 /* A spec of another config, owned by this one from now on. */
 static oq_status adopt_spec(oq_env *env, oq_quant_config *config, const oq_quant_spec *from,
@@ -426,8 +422,7 @@ oq_status oq_quant_config_add_ignored(oq_env *env, oq_quant_config *config, cons
     return OQ_OK;
 }
 
-/* ---- reading the value
- * ------------------------------------------------------------------------------------------ */
+/* ---- reading the value --------------------------------------------------------------------------------- */
 
 static oq_json *spec_to_json(const oq_quant_spec *spec)
 {

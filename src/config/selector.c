@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the set ---------------------------------------------------------------------------------------------------- */
+/* ---- the set ------------------------------------------------------------------------------------------- */
 
 static int by_first(const void *a, const void *b)
 {
@@ -42,7 +42,7 @@ bool oq_selector_has(const oq_selector *selector, int64_t i)
     return low < selector->n_ranges && selector->ranges[low].first <= i;
 }
 
-/* ---- text ------------------------------------------------------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------------------------------------- */
 
 typedef struct word {
     const char *text;
@@ -108,7 +108,7 @@ oq_status oq_selector_parse(oq_env *env, oq_arena *arena, const char *what, cons
     return OQ_OK;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------------ */
+/* ---- lists --------------------------------------------------------------------------------------------- */
 
 static oq_status read_list(oq_env *env, oq_arena *arena, const char *what, const oq_json *list,
                            oq_selector *out)

@@ -32,7 +32,7 @@ static __device__ __forceinline__ void turn_pass(int group)
 
 #endif
 
-/* ---- the kernel ---- */
+/* ---- the kernel ---------------------------------------------------------------------------------------- */
 
 struct wgmma_args {
     oq_cu_view o;
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-/* ---- host side ---- */
+/* ---- host side ----------------------------------------------------------------------------------------- */
 
 static bool map_of(encode_fn encode, CUtensorMap *map, const oq_cu_view &v, uint32_t rows)
 {

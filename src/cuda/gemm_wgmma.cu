@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(THREADS, BN == 256 ? 1 : 2)
 #endif
 }
 
-/* ---- host side ---- */
+/* ---- host side ----------------------------------------------------------------------------------------- */
 
 static bool matrix_map(encode_fn encode, CUtensorMap *map, CUtensorMapDataType type, const void *data,
                        int64_t rows, int64_t cols, int64_t row_bytes, int box_cols, int box_rows)

@@ -21,7 +21,7 @@ typedef struct oq_cu_view {
     oq_cu_type type;
 } oq_cu_view;
 
-/* ---- elementwise.cu ---- */
+/* ---- elementwise.cu ------------------------------------------------------------------------------------ */
 void oq_cu_unary(cudaStream_t stream, int kind, oq_cu_view y, oq_cu_view x);
 void oq_cu_glu(cudaStream_t stream, int kind, oq_cu_view y, oq_cu_view a, oq_cu_view b);
 void oq_cu_modulate(cudaStream_t stream, oq_cu_view y, oq_cu_view x, oq_cu_view scale, oq_cu_view shift,
@@ -40,7 +40,7 @@ void oq_cu_permute(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_
 /* flag[0] becomes 0 if an element is not finite (the caller set it to 1). */
 void oq_cu_all_finite(cudaStream_t stream, oq_cu_view x, int *flag);
 
-/* ---- norm.cu ---- */
+/* ---- norm.cu ------------------------------------------------------------------------------------------- */
 typedef struct oq_cu_norm {
     oq_cu_view x, y;
     const float *weight, *bias;
@@ -55,14 +55,14 @@ size_t oq_cu_group_norm_work(int64_t rows, int64_t cols, int64_t batch, int64_t 
 void oq_cu_group_norm(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const float *weight, const float *bias,
                       float eps, int64_t n_groups, int64_t batch, bool silu, void *work);
 
-/* ---- quantize.cu ---- */
+/* ---- quantize.cu --------------------------------------------------------------------------------------- */
 typedef enum oq_cu_act_scale { OQ_CU_ACT_STATIC, OQ_CU_ACT_TOKEN, OQ_CU_ACT_GROUP } oq_cu_act_scale;
 /* x -> codes [m,k] (contiguous) and scales: [m] for static and token (static repeats its scale), [k/128
  * rounded up][m] (outer dimension contiguous) for groups of 128. */
 void oq_cu_quantize(cudaStream_t stream, oq_cu_type code, oq_cu_act_scale kind, const float *static_scale,
                     void *codes, float *scales, oq_cu_view x);
 
-/* ---- decode.cu ---- */
+/* ---- decode.cu ----------------------------------------------------------------------------------------- */
 void oq_cu_to_bf16(cudaStream_t stream, void *dst, const float *src, int64_t n);
 /* Weight codes [n,k] with one scale per block_n x block_k (0: whole) -> bf16, rounded once. scales NULL: 1.
  */
@@ -78,7 +78,7 @@ void oq_cu_decode(cudaStream_t stream, void *dst, const oq_cu_codes *w);
 void oq_cu_scale_rows(cudaStream_t stream, oq_cu_view y, const void *acc, bool floating, const float *sx,
                       const float *sw, const float *bias);
 
-/* ---- gemm_simt.cu: every format and type, in f32; the device's reference ---- */
+/* ---- gemm_simt.cu: every format and type, in f32; the device's reference ------------------------------- */
 typedef struct oq_cu_gemm {
     oq_cu_view x, y; /* [m,k], [m,n]; x of any type */
     const void *w;   /* [n,k] contiguous */
@@ -92,7 +92,7 @@ typedef struct oq_cu_gemm {
 } oq_cu_gemm;
 void oq_cu_gemm_simt(cudaStream_t stream, const oq_cu_gemm *a);
 
-/* ---- gemm_wgmma.cu, Hopper alone; false: nothing was launched ---- */
+/* ---- gemm_wgmma.cu, Hopper alone; false: nothing was launched ------------------------------------------ */
 /* x and w i8 with a scale per row; k and the rows' distance multiples of 16. */
 bool oq_cu_gemm_i8_wgmma(cudaStream_t stream, const oq_cu_gemm *a);
 typedef struct oq_cu_conv { /* stride 1 */
@@ -104,7 +104,7 @@ typedef struct oq_cu_conv { /* stride 1 */
 } oq_cu_conv;
 bool oq_cu_conv_wgmma(cudaStream_t stream, const oq_cu_conv *a);
 
-/* ---- attention_softmax.cu, attention_flash.cu ---- */
+/* ---- attention_softmax.cu, attention_flash.cu ---------------------------------------------------------- */
 typedef struct oq_cu_attention {
     oq_cu_view q, k, v, o;
     int64_t n_heads, n_kv_heads, head_dim;
@@ -124,7 +124,7 @@ void oq_cu_attention_flash(cudaStream_t stream, const oq_cu_attention *a);
 bool oq_cu_attention_wgmma_fits(int64_t head_dim);
 bool oq_cu_attention_wgmma(cudaStream_t stream, const oq_cu_attention *a);
 
-/* ---- conv.cu ---- */
+/* ---- conv.cu ------------------------------------------------------------------------------------------- */
 typedef struct oq_cu_im2col {
     oq_cu_view x; /* [B*H*W, c_in] */
     int64_t h, w, oh, ow;

@@ -2,7 +2,7 @@
  * images (partial Welford statistics, joined in a fixed order, then one pass that applies them). */
 #include "cuda/device.cuh"
 
-/* ---- rows ---- */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
 #define MAX_CHUNKS 4 /* chunks of eight columns that one thread keeps */
 
@@ -132,7 +132,7 @@ extern "C" void oq_cu_row_norm(cudaStream_t stream, const oq_cu_norm *a)
     }
 }
 
-/* ---- group norm ---- */
+/* ---- group norm ---------------------------------------------------------------------------------------- */
 
 struct moments { /* of n values: mean, and sum of squares about it */
     float n, mean, m2;

@@ -50,7 +50,7 @@ static oq_status make_tensor(oq_arena *arena, const oq_dtype *dtype, int64_t row
     return OQ_OK;
 }
 
-/* ---- linear ---------------------------------------------------------------------------------------------- */
+/* ---- linear -------------------------------------------------------------------------------------------- */
 
 typedef struct linear_case {
     oq_device *device;
@@ -141,7 +141,7 @@ static oq_status bench_linears(oq_bench *b, oq_device *device)
     return OQ_OK;
 }
 
-/* ---- attention ------------------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------------- */
 
 typedef struct attention_case {
     oq_device *device;
@@ -201,7 +201,7 @@ static oq_status bench_attentions(oq_bench *b, oq_device *device)
     return OQ_OK;
 }
 
-/* ---- convolution ----------------------------------------------------------------------------------------- */
+/* ---- convolution --------------------------------------------------------------------------------------- */
 
 typedef struct conv_case {
     oq_device *device;

@@ -35,7 +35,7 @@ static const char *label_of(const oq_bench *b, const char *method)
     return *method ? method : oq_options_text(b->options, "quantization", "as asked");
 }
 
-/* ---- layers: every linear product of one request, summed by shape ---------------------------------------- */
+/* ---- layers: every linear product of one request, summed by shape -------------------------------------- */
 
 typedef struct layer_time {
     const oq_linear *layer; /* the first of its kind */
@@ -142,7 +142,7 @@ static oq_status watch_run(oq_bench *b, const oq_model *model, const oq_request 
     return st;
 }
 
-/* ---- whole pictures -------------------------------------------------------------------------------------- */
+/* ---- whole pictures ------------------------------------------------------------------------------------ */
 
 static oq_status time_whole(oq_bench *b, const oq_model *model, const oq_request *request, const char *label)
 {

@@ -26,7 +26,7 @@ oq_status oq_output_probe(oq_env *env, const char *path);
 void oq_peak_memory_reset(void);
 size_t oq_peak_memory_bytes(void);
 
-/* ---- metadata of pictures (metadata.c) ---- */
+/* ---- metadata of pictures (metadata.c) ----------------------------------------------------------------- */
 
 typedef struct oq_metadata oq_metadata;
 /* Everything about a run that its pictures remember; made after prepare, before load closes the checkpoints.

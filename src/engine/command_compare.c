@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- metrics over pairs ---------------------------------------------------------------------------------- */
+/* ---- metrics over pairs -------------------------------------------------------------------------------- */
 
 static size_t picture_bytes(const oq_image *p)
 {
@@ -103,7 +103,7 @@ void oq_pairs_print(const oq_picture_pairs *pairs, const oq_pairs_metrics_result
     oq_strbuf_putc(out, '\n');
 }
 
-/* ---- verdict --------------------------------------------------------------------------------------------- */
+/* ---- verdict ------------------------------------------------------------------------------------------- */
 
 static void print_verdict(const oq_json *verdict, bool passed, oq_strbuf *text)
 {
@@ -190,7 +190,7 @@ oq_status oq_compare_write_json(oq_env *env, const oq_options *options, const oq
     return st;
 }
 
-/* ---- which comparison ------------------------------------------------------------------------------------ */
+/* ---- which comparison ---------------------------------------------------------------------------------- */
 
 static bool names_a_model(const oq_options *o)
 {

@@ -22,7 +22,7 @@ typedef struct run {
     double start_s, save_s;
 } run;
 
-/* ---- before the work ------------------------------------------------------------------------------------- */
+/* ---- before the work ----------------------------------------------------------------------------------- */
 
 static oq_status check_streams(oq_env *env, const oq_options *o)
 {
@@ -128,7 +128,7 @@ static oq_status prepare(run *r)
     return oq_metadata_new(r->env, r->model, r->options, &r->request, &r->metadata);
 }
 
-/* ---- the work and its files ------------------------------------------------------------------------------ */
+/* ---- the work and its files ---------------------------------------------------------------------------- */
 
 static oq_status save_image(run *r, int i)
 {
@@ -164,7 +164,7 @@ static oq_status work(run *r)
     return save(r);
 }
 
-/* ---- the report ------------------------------------------------------------------------------------------ */
+/* ---- the report ---------------------------------------------------------------------------------------- */
 
 static oq_json *outputs_json(const run *r)
 {

@@ -23,8 +23,7 @@ typedef struct tokenize {
     oq_strbuf text;        /* the report */
 } tokenize;
 
-/* ---- which tokenizer -------------------------------------------------------------------------------------
- */
+/* ---- which tokenizer ----------------------------------------------------------------------------------- */
 
 static oq_status open_of_model(tokenize *t, const char *model)
 {
@@ -60,8 +59,7 @@ static oq_status open_tokenizer(tokenize *t)
     return oq_tokenizer_open(t->env, path, &t->tokenizer);
 }
 
-/* ---- one text ---------------------------------------------------------------------------------------------
- */
+/* ---- one text ------------------------------------------------------------------------------------------ */
 
 static oq_json *ids_json(const int32_t *ids, size_t n)
 {
@@ -120,8 +118,7 @@ static oq_status add_text(tokenize *t, const char *text, size_t n)
     return OQ_OK;
 }
 
-/* ---- standard input ---------------------------------------------------------------------------------------
- */
+/* ---- standard input ------------------------------------------------------------------------------------ */
 
 static oq_status read_input(oq_env *env, oq_strbuf *out)
 {
@@ -180,8 +177,7 @@ static oq_status add_input(tokenize *t)
     return st;
 }
 
-/* ---- command ----------------------------------------------------------------------------------------------
- */
+/* ---- command ------------------------------------------------------------------------------------------- */
 
 static oq_status add_texts(tokenize *t)
 {

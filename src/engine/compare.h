@@ -36,7 +36,7 @@ oq_status oq_compare_write_json(oq_env *env, const oq_options *options, const oq
 oq_status oq_compare_files(oq_env *env, oq_options *options, oq_report **out);
 oq_status oq_compare_variants(oq_env *env, oq_options *options, oq_report **out);
 
-/* ---- one side of a comparison of variants ---- */
+/* ---- one side of a comparison of variants -------------------------------------------------------------- */
 
 typedef struct oq_compare_side {
     const char *label;   /* "reference", "candidate" */
@@ -50,7 +50,7 @@ typedef struct oq_compare_side {
     int n_runs;
 } oq_compare_side;
 
-/* ---- --layers ---- */
+/* ---- --layers ------------------------------------------------------------------------------------------ */
 
 typedef struct oq_layer_errors oq_layer_errors;
 /* Observes a run of `candidate`: each of its quantized layers against the layer of that name in `reference`

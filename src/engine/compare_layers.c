@@ -87,7 +87,7 @@ void oq_layer_errors_free(oq_layer_errors *e)
     oq_free(e->env, e);
 }
 
-/* ---- the run --------------------------------------------------------------------------------------------- */
+/* ---- the run ------------------------------------------------------------------------------------------- */
 
 static oq_status grow_scratch(oq_layer_errors *e, size_t bytes)
 {
@@ -156,7 +156,7 @@ oq_status oq_layer_errors_observe(void *errors, const oq_linear *layer, oq_tenso
     return OQ_OK;
 }
 
-/* ---- results --------------------------------------------------------------------------------------------- */
+/* ---- results ------------------------------------------------------------------------------------------- */
 
 static double snr_db(const layer_error *l)
 {

@@ -20,7 +20,7 @@ typedef struct comparison {
     oq_layer_errors *layers;
 } comparison;
 
-/* ---- options of one side --------------------------------------------------------------------------------- */
+/* ---- options of one side ------------------------------------------------------------------------------- */
 
 static const char *side_option(const comparison *c, const oq_compare_side *s, const char *name,
                                char key[static 64])
@@ -98,7 +98,7 @@ static void close_side(oq_compare_side *s)
     s->model = NULL;
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------------ */
+/* ---- runs ---------------------------------------------------------------------------------------------- */
 
 static oq_status run_once(comparison *c, oq_compare_side *s, const oq_run_hooks *hooks, int slot)
 {
@@ -150,7 +150,7 @@ static oq_status run_both(comparison *c)
     return oq_options_flag(c->options, "layers") ? run_layers(c) : OQ_OK;
 }
 
-/* ---- pictures -------------------------------------------------------------------------------------------- */
+/* ---- pictures ------------------------------------------------------------------------------------------ */
 
 static oq_status media_pairs(comparison *c, oq_picture_pairs *pairs)
 {
@@ -211,7 +211,7 @@ static oq_status save_pairs(comparison *c, const oq_picture_pairs *pairs)
     return st;
 }
 
-/* ---- report ---------------------------------------------------------------------------------------------- */
+/* ---- report -------------------------------------------------------------------------------------------- */
 
 static double mean(const double *x, int n)
 {

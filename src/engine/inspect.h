@@ -37,7 +37,7 @@ typedef struct oq_inspect {
     oq_json *problems; /* in the report's form */
 } oq_inspect;
 
-/* ---- inspect_open.c: a path to parts ---- */
+/* ---- inspect_open.c: a path to parts ------------------------------------------------------------------- */
 /* `variant` may be NULL. Deinit in any case. */
 oq_status oq_inspect_open(oq_env *env, const char *path, const char *variant, oq_inspect *out);
 void oq_inspect_deinit(oq_inspect *inspect);
@@ -48,18 +48,18 @@ void oq_inspect_problem(oq_inspect *inspect, const oq_inspect_part *part, const 
  * passed on. */
 oq_status oq_inspect_note(oq_inspect *inspect, const oq_inspect_part *part, const char *tensor, oq_status st);
 
-/* ---- inspect_quant.c: dialect, layers, leftovers ---- */
+/* ---- inspect_quant.c: dialect, layers, leftovers ------------------------------------------------------- */
 oq_status oq_inspect_quant(oq_inspect *inspect, oq_inspect_part *part);
 
-/* ---- inspect_health.c: values that no weight should have ---- */
+/* ---- inspect_health.c: values that no weight should have ----------------------------------------------- */
 oq_status oq_inspect_health(oq_inspect *inspect);
 
-/* ---- inspect_values.c: --tensor and --layer ---- */
+/* ---- inspect_values.c: --tensor and --layer ------------------------------------------------------------ */
 oq_status oq_inspect_tensor(const oq_inspect *inspect, const char *name, int64_t limit, oq_report **out);
 oq_status oq_inspect_layer_values(const oq_inspect *inspect, const char *name, int64_t limit,
                                   oq_report **out);
 
-/* ---- inspect_report.c: the report as JSON and as text ---- */
+/* ---- inspect_report.c: the report as JSON and as text -------------------------------------------------- */
 oq_status oq_inspect_report(oq_inspect *inspect, oq_report **out);
 
 #endif

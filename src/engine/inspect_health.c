@@ -106,8 +106,7 @@ static void check_values(oq_inspect *inspect, const oq_inspect_part *part, const
     if (bad) report_bad(inspect, part, &s, bad);
 }
 
-/* ---- scales
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- scales -------------------------------------------------------------------------------------------- */
 
 /* Suffixes of scales, and of the weights that they may belong to. */
 static const char *const scale_suffixes[] = {".weight_scale", ".weight_scale_inv", ".weight_scale_2",

@@ -9,8 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- one number
- * --------------------------------------------------------------------------------------------------- */
+/* ---- one number ---------------------------------------------------------------------------------------- */
 
 static oq_json *integer_value(const oq_dtype *dtype, const uint8_t *p)
 {
@@ -37,8 +36,7 @@ static oq_json *element_value(const oq_dtype *dtype, const uint8_t *p)
     return oq_json_new_real((double)x);
 }
 
-/* ---- finding by name
- * ---------------------------------------------------------------------------------------------- */
+/* ---- finding by name ----------------------------------------------------------------------------------- */
 
 /* In a whole model names carry their component: "transformer.layers.0.…". NULL: not this part's. */
 static const char *name_inside(const oq_inspect_part *part, const char *name)
@@ -88,8 +86,7 @@ static oq_status fail_name(const oq_inspect *inspect, const char *kind, const ch
     return oq_fail(env, OQ_E_NOTFOUND, "%s: holds no %s '%s'", inspect->path, kind, name);
 }
 
-/* ---- the report
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- the report ---------------------------------------------------------------------------------------- */
 
 typedef struct listing {
     oq_json *values;
@@ -152,8 +149,7 @@ oq_status oq_inspect_tensor(const oq_inspect *inspect, const char *name, int64_t
     return finish(inspect->env, &l, out);
 }
 
-/* ---- a quantized layer
- * ----------------------------------------------------------------------------------------------- */
+/* ---- a quantized layer --------------------------------------------------------------------------------- */
 
 typedef struct planes_buffer {
     oq_planes planes;

@@ -82,7 +82,7 @@ void oq_metadata_free(oq_metadata *m)
     oq_free(m->env, m);
 }
 
-/* ---- writing --------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 static const char *image_prompt(const oq_request *r, int index)
 {
@@ -163,7 +163,7 @@ oq_status oq_metadata_texts(const oq_metadata *m, int index, uint64_t seed, char
     return st;
 }
 
-/* ---- the way back ---------------------------------------------------------------------------------------- */
+/* ---- the way back -------------------------------------------------------------------------------------- */
 
 oq_status oq_metadata_restore(oq_env *env, const char *path, oq_options *options, oq_json **remembered)
 {

@@ -19,8 +19,8 @@ static size_t nvfp4_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, i
 }
 
 /* The two scales are multiplied first, then the code: what producers do, to the last bit. */
-static void nvfp4_piece(const oq_format *f, oq_group_piece *out, const oq_planes *src, int64_t row, int64_t first,
-                        int64_t count, int64_t n, int64_t k)
+static void nvfp4_piece(const oq_format *f, oq_group_piece *out, const oq_planes *src, int64_t row,
+                        int64_t first, int64_t count, int64_t n, int64_t k)
 {
     (void)n;
     const int n_scales = oq_group_piece_begin(f, &traits, out, src, row, first, count, k);

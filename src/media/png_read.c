@@ -94,8 +94,7 @@ static void finish(png_reader *r)
     oq_free(r->guard.env, r->row);
 }
 
-/* ---- pixels
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- pixels -------------------------------------------------------------------------------------------- */
 
 static void read_pixels(void *user)
 {
@@ -132,8 +131,7 @@ oq_status oq_png_decode(oq_env *env, const void *bytes, size_t n, const char *na
     return st;
 }
 
-/* ---- texts
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- texts --------------------------------------------------------------------------------------------- */
 
 static void put_latin1(oq_strbuf *buf, const char *text, size_t n)
 {
@@ -204,8 +202,7 @@ oq_status oq_png_decode_text(oq_env *env, const void *bytes, size_t n, const cha
     return st;
 }
 
-/* ---- files
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- files --------------------------------------------------------------------------------------------- */
 
 oq_status oq_png_read(oq_env *env, const char *path, oq_image *out)
 {

@@ -36,8 +36,7 @@ oq_terminal oq_terminal_detect(void)
     return OQ_TERM_HALF_BLOCKS;
 }
 
-/* ---- smaller
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- smaller ------------------------------------------------------------------------------------------- */
 
 /* Mean of the source pixels of each target pixel; at least one each. */
 static void shrink_pixel(const uint8_t *src, int64_t width, const int64_t box[4], uint8_t *dst)
@@ -68,8 +67,7 @@ static oq_status shrink(oq_env *env, int64_t width, int64_t height, const uint8_
     return OQ_OK;
 }
 
-/* ---- half blocks
- * ------------------------------------------------------------------------------------------------ */
+/* ---- half blocks --------------------------------------------------------------------------------------- */
 
 /* One character shows two pixels, the upper in the foreground, the lower in the background. */
 static void put_half_blocks(const oq_image *image, oq_strbuf *out)
@@ -97,8 +95,7 @@ static oq_status show_half_blocks(oq_env *env, const oq_image *image, int column
     return OQ_OK;
 }
 
-/* ---- kitty and iTerm2: the PNG itself
- * --------------------------------------------------------------------------- */
+/* ---- kitty and iTerm2: the PNG itself ------------------------------------------------------------------ */
 
 static void put_base64(oq_strbuf *out, const unsigned char *bytes, size_t n)
 {
@@ -161,8 +158,7 @@ static oq_status show_png(oq_env *env, oq_terminal terminal, const oq_image *ima
     return OQ_OK;
 }
 
-/* ---- sixel
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- sixel --------------------------------------------------------------------------------------------- */
 
 enum { LEVELS = 6, COLORS = LEVELS * LEVELS * LEVELS };
 
@@ -247,8 +243,7 @@ static oq_status show_sixel(oq_env *env, const oq_image *image, int columns, oq_
     return st;
 }
 
-/* ---- which
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- which --------------------------------------------------------------------------------------------- */
 
 static oq_status show(oq_env *env, oq_terminal terminal, const oq_image *image, int columns, oq_strbuf *out)
 {

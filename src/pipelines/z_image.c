@@ -10,8 +10,7 @@
 
 enum { MAX_SIDE_PX = 16384, MAX_ITEMS = 4096, MAX_STEPS = 1000 };
 
-/* ---- what it is made of
- * ----------------------------------------------------------------------------------------------- */
+/* ---- what it is made of -------------------------------------------------------------------------------- */
 
 static oq_status check_scheduler_class(oq_env *env, const oq_json *model_index)
 {
@@ -28,8 +27,7 @@ static oq_status check_scheduler_class(oq_env *env, const oq_json *model_index)
 static oq_status check_fit(oq_env *env, const z_image *z)
 {
     if (z->encoder->hidden_size != z->dit->caption_dim)
-        return oq_fail(env, OQ_E_FORMAT,
-                       "the text encoder's hidden size is %lld, the transformer takes %lld",
+        return oq_fail(env, OQ_E_FORMAT, "the text encoder's hidden size is %lld, the transformer takes %lld",
                        (long long)z->encoder->hidden_size, (long long)z->dit->caption_dim);
     if (z->vae->latent_channels != z->dit->in_channels)
         return oq_fail(env, OQ_E_FORMAT, "the autoencoder has %lld latent channels, the transformer %lld",
@@ -76,8 +74,7 @@ static void deinit(oq_env *env, void *self)
     z->tokenizer = NULL;
 }
 
-/* ---- which requests it takes
- * -------------------------------------------------------------------------------------------- */
+/* ---- which requests it takes --------------------------------------------------------------------------- */
 
 static oq_status check_size(oq_env *env, const z_image *z, const oq_request *r)
 {
@@ -142,8 +139,7 @@ static oq_status check(oq_env *env, const void *self, const oq_request *request)
     return check_texts(env, self, request);
 }
 
-/* ---- row of the pipeline list
- * ---------------------------------------------------------------------------------------------- */
+/* ---- row of the pipeline list -------------------------------------------------------------------------- */
 
 static const oq_pipeline_component components[] = {
     {.name = "text_encoder", .quantizable = true, .encoder = true},

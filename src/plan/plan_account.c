@@ -162,9 +162,8 @@ static oq_status account_leftovers(account *a)
         n++;
     }
     if (n == 0) return OQ_OK;
-    return oq_fail(a->env, OQ_E_FORMAT,
-                   "%s: %zu of %zu tensors belong to no layer of %s, the first is '%s'", a->c->name, n,
-                   a->c->ckpt->n_tensors, a->c->class_name, first->name);
+    return oq_fail(a->env, OQ_E_FORMAT, "%s: %zu of %zu tensors belong to no layer of %s, the first is '%s'",
+                   a->c->name, n, a->c->ckpt->n_tensors, a->c->class_name, first->name);
 }
 
 oq_status oq_plan_account(oq_plan *plan, oq_plan_component *c)

@@ -31,8 +31,7 @@ static bool is_matrix(const oq_ckpt_tensor *t, int64_t rows, int64_t cols)
     return t->n_dims == 2 && t->dim[0] == rows && t->dim[1] == cols;
 }
 
-/* ---- order
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- order --------------------------------------------------------------------------------------------- */
 
 /* Tiles of 128 rows x 4 scales; in a tile the rows r, r + 32, r + 64, r + 96 stand side by side. */
 static void untile(uint8_t *dst, const uint8_t *src, int64_t n, int64_t groups)
@@ -80,8 +79,7 @@ static void swap_nibbles(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_
     for (int64_t i = 0; i < bytes; i++) p[i] = (uint8_t)(p[i] << 4 | p[i] >> 4);
 }
 
-/* ---- what a kind is
- * ---------------------------------------------------------------------------------------------- */
+/* ---- what a kind is ------------------------------------------------------------------------------------ */
 
 static const struct kind_row {
     const char *label, *codes; /* for messages; the suffix of its codes */
@@ -110,8 +108,7 @@ static bool is_mx(const layer *l)
     return l->layout->kind != OQ_BLOCK_NVFP4;
 }
 
-/* ---- checks
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------------------- */
 
 static oq_status need(const layer *l, const oq_ckpt_tensor *t, const char *suffix)
 {
@@ -198,8 +195,7 @@ static oq_status check_number(const layer *l, const oq_ckpt_tensor *t)
                    (double)x);
 }
 
-/* ---- one layer
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- one layer ----------------------------------------------------------------------------------------- */
 
 static oq_plane_source codes_source(const layer *l)
 {

@@ -50,8 +50,7 @@ static bool detect(const oq_method *named, const oq_ckpt *ckpt)
     return false;
 }
 
-/* ---- reading quant_state
- * ------------------------------------------------------------------------------------------- */
+/* ---- reading quant_state ------------------------------------------------------------------------------- */
 
 static oq_status read_json(oq_env *env, const oq_ckpt *ckpt, const oq_ckpt_tensor *t, const oq_json *json,
                            bnb_layer *out)
@@ -107,8 +106,7 @@ static oq_status read_file(oq_env *env, const oq_declare_input *in, oq_declared 
     return OQ_OK;
 }
 
-/* ---- planes
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- planes -------------------------------------------------------------------------------------------- */
 
 /* The first code of a byte is in the high nibble; here in the low one. */
 static void swap_nibbles(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k)
@@ -136,8 +134,7 @@ static void unnest(void *dst, const void *of, int64_t n, int64_t k)
     }
 }
 
-/* ---- checks
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------------------- */
 
 static oq_status check_tensor(oq_env *env, const bnb_layer *l, const oq_ckpt_tensor *t, const char *suffix,
                               const oq_dtype *dtype, int64_t elems)
@@ -191,8 +188,7 @@ static oq_status check_layer(oq_env *env, const bnb_layer *l, int64_t n, int64_t
                         oq_ceil_div(blocks, NESTED));
 }
 
-/* ---- one layer
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- one layer ----------------------------------------------------------------------------------------- */
 
 static const bnb_layer *find_layer(const oq_declared *declared, const char *name)
 {

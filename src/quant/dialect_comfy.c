@@ -24,8 +24,7 @@ static const oq_scaled_spelling fp8 = {
     .unit_input_means_none = true,
 };
 
-/* ---- evidence
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- evidence ------------------------------------------------------------------------------------------ */
 
 static bool ends_with(const char *text, const char *ending)
 {
@@ -64,8 +63,7 @@ static bool harmless(const oq_ckpt_tensor *t)
     return is_marker(t) || ends_with(t->name, ".comfy_quant");
 }
 
-/* ---- what the file says per layer
- * --------------------------------------------------------------------------------- */
+/* ---- what the file says per layer ---------------------------------------------------------------------- */
 
 static bool has_weight(const oq_ckpt *ckpt, const char *layer)
 {
@@ -141,8 +139,7 @@ static oq_status read_layers(oq_env *env, const oq_declare_input *in, oq_declare
     return OQ_OK;
 }
 
-/* ---- one layer
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- one layer ----------------------------------------------------------------------------------------- */
 
 /* An option of a layer, which may also stand under `params`. */
 static bool flag(const oq_json *word, const char *key)

@@ -29,8 +29,7 @@ static bool detect(const oq_method *named, const oq_ckpt *ckpt)
     return named == &oq_method_compressed_tensors;
 }
 
-/* ---- the group of a layer
- * ------------------------------------------------------------------------------------------ */
+/* ---- the group of a layer ------------------------------------------------------------------------------ */
 
 /* How closely a target means the layer: 3 its name, 2 a pattern, 1 its class, 0 not at all. */
 static oq_status rank_target(oq_env *env, const char *target, const char *name, int *rank)
@@ -69,8 +68,7 @@ static oq_status find_group(oq_env *env, const oq_declared *declared, const char
     return OQ_OK;
 }
 
-/* ---- what a group says
- * --------------------------------------------------------------------------------------------- */
+/* ---- what a group says --------------------------------------------------------------------------------- */
 
 typedef struct group_words {
     oq_env *env;
@@ -177,8 +175,7 @@ static oq_status read_mx(const group_words *g, const oq_declared *declared, oq_b
     return fail_part(g, "input_activations", in, "the weights' own type in dynamic groups of 32 is");
 }
 
-/* ---- one layer
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- one layer ----------------------------------------------------------------------------------------- */
 
 static bool is_plain(const oq_ckpt *ckpt, const char *name)
 {

@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-/* ---- reading
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* Keys of a mapping, for a message. */
 static void list_keys(const oq_json *object, oq_strbuf *out)
@@ -144,8 +143,7 @@ const char *oq_disk_subject(oq_arena *arena, const oq_disk *disk, const oq_resol
     return text ? text : "the checkpoint declares";
 }
 
-/* ---- a request meets it
- * ----------------------------------------------------------------------------------------- */
+/* ---- a request meets it -------------------------------------------------------------------------------- */
 
 bool oq_spec_is_serialized(const oq_method *method, const oq_quant_spec *spec)
 {

@@ -8,8 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- names
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 static bool csv_has_name(const char *csv, const char *name)
 {
@@ -58,8 +57,7 @@ oq_status oq_method_unknown(oq_env *env, const char *where, const char *name)
     return st;
 }
 
-/* ---- one value
- * -------------------------------------------------------------------------------------------------- */
+/* ---- one value ----------------------------------------------------------------------------------------- */
 
 typedef struct value_reader {
     oq_env *env;
@@ -195,8 +193,7 @@ static oq_status read_value(const value_reader *r, const oq_json *value, oq_json
     return st;
 }
 
-/* ---- all values
- * ------------------------------------------------------------------------------------------------- */
+/* ---- all values ---------------------------------------------------------------------------------------- */
 
 static const oq_method_option *find_row(const oq_method *method, const char *key)
 {

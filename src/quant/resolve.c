@@ -68,8 +68,7 @@ oq_status oq_resolved_warn(oq_resolved *resolved, const char *fmt, ...)
     return OQ_OK;
 }
 
-/* ---- the request's keys
- * ----------------------------------------------------------------------------------------- */
+/* ---- the request's keys -------------------------------------------------------------------------------- */
 
 static oq_status fail_component(oq_env *env, const char *key, const oq_resolve_input *inputs, size_t n_inputs)
 {
@@ -128,8 +127,7 @@ static oq_status find_method(const candidate *c, const oq_quant_spec *spec, cons
     return oq_method_unknown(c->r->env, c->out->named ? where : SUBJECT, spec->method);
 }
 
-/* ---- routes
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- routes -------------------------------------------------------------------------------------------- */
 
 static oq_status make_patterns(resolver *r, const oq_json *list, bool user, oq_pattern **out, size_t *n)
 {
@@ -177,8 +175,7 @@ static int by_length(const void *a, const void *b)
     return n < m ? 1 : n > m ? -1 : strcmp(((const oq_route *)a)->prefix, ((const oq_route *)b)->prefix);
 }
 
-/* ---- plain weights
- * ---------------------------------------------------------------------------------------------- */
+/* ---- plain weights ------------------------------------------------------------------------------------- */
 
 static oq_status fail_not_online(const candidate *c, const oq_method *method)
 {
@@ -253,8 +250,7 @@ static oq_status adopt_online(candidate *c)
     return add_route(c, c->in->name, args, NULL);
 }
 
-/* ---- a checkpoint that declares a quantization
- * ------------------------------------------------------------------ */
+/* ---- a checkpoint that declares a quantization --------------------------------------------------------- */
 
 static oq_status fail_conflict(const candidate *c, const char *wish)
 {
@@ -314,8 +310,7 @@ static oq_status resolve_declared(candidate *c)
     return add_route(c, c->in->name, args, own ? c->wish : NULL);
 }
 
-/* ---- one component
- * ---------------------------------------------------------------------------------------------- */
+/* ---- one component ------------------------------------------------------------------------------------- */
 
 static oq_status resolve_plain_component(const candidate *c)
 {

@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-/* ---- entries without a match
- * ------------------------------------------------------------------------------------ */
+/* ---- entries without a match --------------------------------------------------------------------------- */
 
 static size_t count_dots(const char *text)
 {
@@ -112,7 +111,7 @@ static oq_status check_patterns(oq_env *env, oq_resolved *resolved, const char *
     return OQ_OK;
 }
 
-/* ---- options that name layers ----------------------------------------------------------------------------------- */
+/* ---- options that name layers -------------------------------------------------------------------------- */
 
 /* `layer` without its component, or a part, of any component. */
 static bool is_layer(const oq_resolved *resolved, const char *layer, const char *const *names, size_t n_names)
@@ -156,8 +155,7 @@ static oq_status check_named_layers(oq_env *env, const oq_resolved *resolved, co
     return OQ_OK;
 }
 
-/* ---- methods without effect
- * ------------------------------------------------------------------------------------- */
+/* ---- methods without effect ---------------------------------------------------------------------------- */
 
 static const char *method_of(const oq_resolved_component *c)
 {
@@ -216,8 +214,7 @@ oq_status oq_resolve_finish(oq_env *env, oq_resolved *resolved, const char *cons
     return warn_unlisted(resolved);
 }
 
-/* ---- print
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- print --------------------------------------------------------------------------------------------- */
 
 static oq_json *print_route(const oq_route *route)
 {

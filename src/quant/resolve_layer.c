@@ -36,8 +36,7 @@ static oq_status set_reason(const decision *d, const char *text)
                : oq_fail(d->env, OQ_E_NOMEM, "%s: layer '%s': no memory", d->component->name, d->layer->name);
 }
 
-/* ---- ignored names
- * ---------------------------------------------------------------------------------------------- */
+/* ---- ignored names ------------------------------------------------------------------------------------- */
 
 /* The layer under the checkpoint's spelling: entries may use either. */
 static oq_status file_desc(const decision *d, oq_layer_desc *out, bool *differs)
@@ -98,8 +97,7 @@ static oq_status check_parts_agree(const decision *d)
                    d->layer->name);
 }
 
-/* ---- planes in the file
- * ----------------------------------------------------------------------------------------- */
+/* ---- planes in the file -------------------------------------------------------------------------------- */
 
 static oq_status locate_parts(decision *d, int *n_found)
 {
@@ -207,8 +205,7 @@ static oq_status fail_planes_though(const decision *d, const char *why)
                    d->component->name, d->layer->name, why, t->name, t->type_name);
 }
 
-/* ---- the order of rules
- * ----------------------------------------------------------------------------------------- */
+/* ---- the order of rules -------------------------------------------------------------------------------- */
 
 static oq_status fail_missing(const decision *d, const oq_method *method)
 {

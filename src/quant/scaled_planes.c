@@ -24,8 +24,7 @@ typedef struct part {
     const oq_ckpt_tensor *weight, *scale, *input;
 } part;
 
-/* ---- tensors by name
- * -------------------------------------------------------------------------------------------- */
+/* ---- tensors by name ----------------------------------------------------------------------------------- */
 
 static const char *weight_name(const oq_scaled_spelling *spelling)
 {
@@ -100,8 +99,7 @@ static oq_status find_one(const part *p, const char *suffixes, const char *what,
     return OQ_OK;
 }
 
-/* ---- shapes
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- shapes -------------------------------------------------------------------------------------------- */
 
 static void print_shape(const oq_ckpt_tensor *t, char *out, size_t size)
 {
@@ -174,8 +172,7 @@ static oq_status format_of_scale(const part *p, const oq_format **out)
     return *out ? OQ_OK : fail_scale_shape(p);
 }
 
-/* ---- values
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 static float value_at(const oq_ckpt_tensor *t, int64_t i)
 {
@@ -248,8 +245,7 @@ static oq_status check_input(const part *p, const oq_format *f)
                    (double)x);
 }
 
-/* ---- the two entry points
- * --------------------------------------------------------------------------------------- */
+/* ---- the two entry points ------------------------------------------------------------------------------ */
 
 static void fix_scale(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k)
 {

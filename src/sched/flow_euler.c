@@ -7,8 +7,7 @@
 
 #define SOURCE "scheduler_config.json"
 
-/* ---- configuration
- * ---------------------------------------------------------------------------------------------- */
+/* ---- configuration ------------------------------------------------------------------------------------- */
 
 typedef struct number_field {
     const char *name;
@@ -124,8 +123,7 @@ oq_status oq_flow_euler_parse(oq_env *env, const oq_json *config, oq_flow_euler 
     return OQ_OK;
 }
 
-/* ---- schedule
- * --------------------------------------------------------------------------------------------------- */
+/* ---- schedule ------------------------------------------------------------------------------------------ */
 
 double oq_flow_euler_mu(const oq_flow_euler *s, int64_t image_tokens)
 {

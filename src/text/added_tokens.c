@@ -27,8 +27,7 @@ struct oq_token_trie {
     uint32_t first[256]; /* children of the root */
 };
 
-/* ---- building
- * --------------------------------------------------------------------------------------------------- */
+/* ---- building ------------------------------------------------------------------------------------------ */
 
 static void trie_free(oq_env *env, oq_token_trie *trie)
 {
@@ -159,8 +158,7 @@ void oq_added_tokens_deinit(oq_env *env, oq_added_tokens *tokens)
     *tokens = (oq_added_tokens){0};
 }
 
-/* ---- finding
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- finding ------------------------------------------------------------------------------------------- */
 
 /* The longest token that begins at text; NULL: none. */
 static const token *longest(const oq_token_trie *t, const char *text, size_t n, size_t *length)

@@ -34,8 +34,7 @@ void oq_byte_spelling(unsigned char byte, char out[3])
     out[2] = '\0';
 }
 
-/* ---- loading
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- loading ------------------------------------------------------------------------------------------- */
 
 /* Numbers do not touch the reader's scratch: a piece stays valid until it is copied. */
 static oq_status read_vocab(oq_env *env, const oq_tokenizer_file *file, oq_vocab *vocab)
@@ -238,8 +237,7 @@ static void deinit(oq_env *env, void *self)
     *b = (bpe){0};
 }
 
-/* ---- one piece
- * -------------------------------------------------------------------------------------------------- */
+/* ---- one piece ----------------------------------------------------------------------------------------- */
 
 typedef struct symbol {
     int32_t id;

@@ -23,8 +23,7 @@ struct oq_pre_step {
     bool invert;
 };
 
-/* ---- pieces
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- pieces -------------------------------------------------------------------------------------------- */
 
 oq_status oq_pieces_push(oq_pieces *pieces, oq_piece piece)
 {
@@ -48,8 +47,7 @@ void oq_pieces_deinit(oq_pieces *pieces)
     *pieces = (oq_pieces){.env = pieces->env};
 }
 
-/* ---- parsing
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- parsing ------------------------------------------------------------------------------------------- */
 
 static oq_status set_regex(oq_env *env, const oq_tokenizer_file *file, const char *pattern, oq_pre_step *step)
 {
@@ -150,8 +148,7 @@ void oq_pre_tokenizer_deinit(oq_env *env, oq_pre_tokenizer *pre)
     *pre = (oq_pre_tokenizer){0};
 }
 
-/* ---- running
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------------------- */
 
 typedef struct cutter {
     const oq_pre_step *step;

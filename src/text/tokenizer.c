@@ -21,8 +21,7 @@ struct oq_tokenizer {
     void *model_self;
 };
 
-/* ---- opening
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------- */
 
 /* Old files do not name the model's type: with merges it is BPE. */
 static oq_status find_model(oq_env *env, const oq_tokenizer_file *file, const oq_text_model_type **out)
@@ -98,8 +97,7 @@ void oq_tokenizer_close(oq_env *env, oq_tokenizer *t)
     oq_free(env, t);
 }
 
-/* ---- encoding
- * --------------------------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------------------ */
 
 /* Plain text, already normalized. */
 static oq_status encode_plain(const oq_tokenizer *t, const char *text, size_t n, oq_text_work *work)

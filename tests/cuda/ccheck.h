@@ -21,7 +21,7 @@ typedef struct ccheck {
     int64_t passed, failed;
 } ccheck;
 
-/* ---- inputs ---- */
+/* ---- inputs -------------------------------------------------------------------------------------------- */
 uint32_t cc_u32(ccheck *c);
 float cc_normal(ccheck *c);
 typedef enum cc_class { CC_NORMAL, CC_OUTLIERS, CC_ZERO_ROWS, CC_POSITIVE, CC_N_CLASSES } cc_class;
@@ -32,7 +32,7 @@ void *cc_device(ccheck *c, size_t bytes); /* device memory, not guarded */
 void *cc_upload(ccheck *c, const void *src, size_t bytes);
 void cc_release(ccheck *c, void *device);
 
-/* ---- a tensor that lives on both sides ---- */
+/* ---- a tensor that lives on both sides ----------------------------------------------------------------- */
 typedef struct cc_tensor {
     oq_tensor host, device;
     char *host_block, *device_block;
@@ -47,7 +47,7 @@ void cc_tensor_free(ccheck *c, cc_tensor *t);
 bool cc_tensor_read(ccheck *c, const cc_tensor *t, float *out);
 float cc_get(const cc_tensor *t, int64_t row, int64_t col); /* the host's element */
 
-/* ---- verdicts ---- */
+/* ---- verdicts ------------------------------------------------------------------------------------------ */
 typedef struct cc_row {
     const char *kernel;
     int64_t cases, failed;

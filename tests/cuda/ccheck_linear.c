@@ -246,7 +246,7 @@ static void check_scheme(ccheck *c, const scheme_row *s, cc_row *rows)
         }
 }
 
-/* ---- speed ---- */
+/* ---- speed --------------------------------------------------------------------------------------------- */
 
 typedef struct linear_bench {
     ccheck *c;

@@ -341,7 +341,7 @@ static void check_finite(ccheck *c)
     cc_row_print(&row);
 }
 
-/* ---- the backend ---- */
+/* ---- the backend --------------------------------------------------------------------------------------- */
 
 void ccheck_backend(ccheck *c)
 {
@@ -376,7 +376,7 @@ void ccheck_backend(ccheck *c)
     cc_row_print(&row);
 }
 
-/* ---- speed: bytes that must move over time ---- */
+/* ---- speed: bytes that must move over time ------------------------------------------------------------- */
 
 typedef struct op_bench {
     ccheck *c;

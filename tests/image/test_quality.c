@@ -108,7 +108,7 @@ static void test_methods_cost_what_their_arithmetic_costs(void **state)
     assert_int_equal(missed, 0);
 }
 
-/* ---- layers: for the same operands the fast kernels lose what the reference kernel loses ------------------------------- */
+/* ---- layers: for the same operands the fast kernels lose what the reference kernel loses --------------- */
 
 static oq_model *open_model(oq_env *env, const char *quantization, const char *cpu)
 {

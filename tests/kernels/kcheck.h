@@ -19,7 +19,7 @@ typedef struct kcheck {
     int64_t     passed, failed;
 } kcheck;
 
-/* ---- inputs: the same for one seed and name on every machine ----------------------------------------------- */
+/* ---- inputs: the same for one seed and name on every machine ------------------------------------------- */
 
 typedef struct kc_rng {
     uint64_t state;
@@ -45,7 +45,7 @@ const char *kc_class_name(kc_class c);
 void        kc_fill(kc_rng *rng, kc_class c, float *x, int64_t rows, int64_t cols);
 void        kc_fill_bytes(kc_rng *rng, void *dst, size_t bytes);
 
-/* ---- buffers with guards ------------------------------------------------------------------------------------- */
+/* ---- buffers with guards ------------------------------------------------------------------------------- */
 
 void *kc_new(kcheck *kc, size_t bytes); /* plain memory, ends the program when there is none; give back with oq_free */
 
@@ -75,7 +75,7 @@ bool      kc_matrix_intact(const kc_matrix *m);
 bool      kc_matrix_same(const kc_matrix *a, const kc_matrix *b); /* every element bit for bit */
 void      kc_matrix_free(kcheck *kc, kc_matrix *m);
 
-/* ---- verdicts ------------------------------------------------------------------------------------------------- */
+/* ---- verdicts ------------------------------------------------------------------------------------------ */
 
 /* What kcheck was doing, for the message of a crash. */
 void kc_now(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -104,7 +104,7 @@ void kc_row_print(const kc_row *row);
 /* Calls fn(user) until bench_s have passed, prints one JSON line: median ms, and GFLOP/s for `flop` operations. */
 void kc_bench(kcheck *kc, const char *kernel, const char *what, double flop, void (*fn)(void *user), void *user);
 
-/* ---- the families ---------------------------------------------------------------------------------------------- */
+/* ---- the families -------------------------------------------------------------------------------------- */
 
 void kcheck_linear(kcheck *kc);
 void kcheck_attention(kcheck *kc);

@@ -31,7 +31,7 @@ typedef void (*apply_fn)(const oq_ops *ops, oq_device *d, const problem *p, oq_t
 /* Errors allowed for the elements of y, before the store, given x and the reference's result. */
 typedef void (*bound_fn)(const problem *p, const float *x, const float *want, double *out);
 
-/* ---- making operands --------------------------------------------------------------------------- */
+/* ---- making operands ----------------------------------------------------------------------------------- */
 
 static const oq_dtype *any_type(kc_rng *rng)
 {
@@ -75,7 +75,7 @@ static void free_problem(kcheck *kc, problem *p)
     kc_buf_free(kc, &p->cos), kc_buf_free(kc, &p->sin);
 }
 
-/* ---- one comparison ---------------------------------------------------------------------------- */
+/* ---- one comparison ------------------------------------------------------------------------------------ */
 
 static float *values(kcheck *kc, oq_tensor t)
 {
@@ -135,7 +135,7 @@ static void check(kcheck *kc, kc_row *row, const problem *p, apply_fn apply, bou
     kc_matrix_free(kc, &want), kc_matrix_free(kc, &got), kc_matrix_free(kc, &alone);
 }
 
-/* ---- norms ------------------------------------------------------------------------------------- */
+/* ---- norms --------------------------------------------------------------------------------------------- */
 
 static oq_norm_args norm_args(const problem *p, oq_tensor y, oq_tensor x)
 {
@@ -285,7 +285,7 @@ static void check_constant(kcheck *kc, kc_row *row, apply_fn apply, int64_t rows
     }
 }
 
-/* ---- rope -------------------------------------------------------------------------------------- */
+/* ---- rope ---------------------------------------------------------------------------------------------- */
 
 static void apply_rope(const oq_ops *ops, oq_device *d, const problem *p, oq_tensor y, oq_tensor x)
 {
@@ -317,7 +317,7 @@ static void check_rope(kcheck *kc, kc_row *row)
     }
 }
 
-/* ---- activations ------------------------------------------------------------------------------- */
+/* ---- activations --------------------------------------------------------------------------------------- */
 
 static void apply_unary(const oq_ops *ops, oq_device *d, const problem *p, oq_tensor y, oq_tensor x)
 {
@@ -371,7 +371,7 @@ static void check_activations(kcheck *kc, kc_row *unary, kc_row *glu)
     }
 }
 
-/* ---- single steps: the same bits --------------------------------------------------------------- */
+/* ---- single steps: the same bits ----------------------------------------------------------------------- */
 
 static void apply_modulate(const oq_ops *ops, oq_device *d, const problem *p, oq_tensor y, oq_tensor x)
 {
@@ -490,7 +490,7 @@ static void check_steps(kcheck *kc)
     kc_row_print(&r.copy), kc_row_print(&r.embed), kc_row_print(&r.upsample);
 }
 
-/* ---- speed ------------------------------------------------------------------------------------- */
+/* ---- speed --------------------------------------------------------------------------------------------- */
 
 typedef struct bench {
     kcheck *kc;

@@ -110,8 +110,7 @@ static oq_media *generate(fixture *f, const oq_model *model, const run_case *c, 
     return media;
 }
 
-/* ---- stages
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- stages -------------------------------------------------------------------------------------------- */
 
 /* The bound of a stage: what comes after the first forward has gone through every step. */
 static double bound_of(const char *key, bool fp32)
@@ -159,8 +158,7 @@ static void check_stages(const fixture *f, const run_case *c, const stages *kept
     printf("run %s %s: %zu stages, worst %.2e\n", c->name, fp32 ? "float32" : "bfloat16", compared, worst);
 }
 
-/* ---- pictures
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- pictures ------------------------------------------------------------------------------------------ */
 
 typedef struct picture_distance {
     double squares;
@@ -200,8 +198,7 @@ static double psnr(const picture_distance *d)
     return d->squares > 0 ? 10 * log10(255.0 * 255.0 * (double)d->n / d->squares) : INFINITY;
 }
 
-/* ---- the four runs
- * --------------------------------------------------------------------------------------------------- */
+/* ---- the four runs ------------------------------------------------------------------------------------- */
 
 static void check_run(void **state, const run_case *c, bool fp32)
 {
@@ -255,8 +252,7 @@ static void test_d_bf16(void **state)
     check_run(state, &cases[3], false);
 }
 
-/* ---- single networks
- * --------------------------------------------------------------------------------------------------- */
+/* ---- single networks ----------------------------------------------------------------------------------- */
 
 /* Scratch for one call of a network: measured with the same call. */
 typedef oq_status (*network_call)(oq_exec *ex, void *user);

@@ -18,8 +18,7 @@
 
 #define MODEL OMNIQ_SOURCE_DIR "/models/toybox"
 
-/* ---- allocations
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- allocations --------------------------------------------------------------------------------------- */
 
 typedef struct counter {
     _Atomic long count, fail_at, live; /* fail_at 0: never */
@@ -107,8 +106,7 @@ static void test_each_allocation_may_fail(void **state)
     }
 }
 
-/* ---- files that end early
- * ---------------------------------------------------------------------------------------------- */
+/* ---- files that end early ------------------------------------------------------------------------------ */
 
 static void link_tree(const char *from, const char *to, const char *except)
 {

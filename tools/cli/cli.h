@@ -9,7 +9,7 @@
 
 enum { EXIT_DONE = 0, EXIT_WORK = 1, EXIT_USAGE = 2, EXIT_POLICY = 3, EXIT_INTERRUPTED = 130 };
 
-/* ---- arguments: argv as (name, value) pairs and positional texts, before anything is checked ---- */
+/* ---- arguments: argv as (name, value) pairs and positional texts, before anything is checked ----------- */
 
 typedef struct cli_pair {
     char *name;        /* without dashes; NULL: a positional argument */
@@ -30,11 +30,11 @@ typedef struct cli_arguments {
 int cli_arguments_parse(int argc, char **argv, cli_arguments *out); /* 0, or -1: no memory */
 void cli_arguments_free(cli_arguments *a);
 
-/* ---- help from the options table ---- */
+/* ---- help from the options table ----------------------------------------------------------------------- */
 void cli_help_program(FILE *to);
 void cli_help_command(FILE *to, const char *command);
 
-/* ---- progress and log on stderr ---- */
+/* ---- progress and log on stderr ------------------------------------------------------------------------ */
 typedef struct cli_progress {
     bool terminal, quiet, verbose;
     bool finished;  /* the phase's last unit was reported */

@@ -59,8 +59,7 @@ size_t oq_panel_packed_bytes(const oq_panel_engine *engine, const oq_linear_spec
     return layout.total;
 }
 
-/* ---- packing
- * ------------------------------------------------------------------------------------------------- */
+/* ---- packing ------------------------------------------------------------------------------------------- */
 
 /* One panel: element (k, column) goes to ((k / step) * nr + column) * step + k % step; absent ones are zero.
  */
@@ -143,8 +142,7 @@ void oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *sr
     }
 }
 
-/* ---- running
- * --------------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------------------- */
 
 /* Rows of A an odd number of cache lines apart: rows of one tile then fall into different sets. */
 static size_t row_stride(const oq_panel_layout *l)

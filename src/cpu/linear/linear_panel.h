@@ -106,7 +106,7 @@ OQ_PANEL_ENGINE_DECLARE(i8_avx2);
 OQ_PANEL_ENGINE_DECLARE(i8_avxvnni);
 OQ_PANEL_ENGINE_DECLARE(i8_avx512vnni);
 
-/* ---- what kernels accept --------------------------------------------------------------------------------- */
+/* ---- what kernels accept ------------------------------------------------------------------------------- */
 
 static inline bool oq_panel_fits(const oq_linear_spec *spec)
 {

@@ -62,7 +62,7 @@ static inline void any_prologue(const oq_panel_job *job, int64_t row)
     }
 }
 
-/* ---- pieces of rows ---- */
+/* ---- pieces of rows ------------------------------------------------------------------------------------ */
 
 /* (table[code] - offset) * scale for n four-bit codes from an even one on; whole sixteens are written. */
 static inline void piece_code4(float *dst, const uint8_t *codes, int64_t n, const float *table, float offset,
@@ -143,7 +143,7 @@ static inline void any_span(const oq_panel_job *job, float *dst, int64_t row, in
     }
 }
 
-/* ---- panels ---- */
+/* ---- panels -------------------------------------------------------------------------------------------- */
 
 /* dst[i][j] = src[j][i] for 8 x 8 numbers; rows of src are OQ_PANEL_CHUNK apart, those of dst nr. */
 static inline void transpose8(float *dst, const float *src, int64_t nr)

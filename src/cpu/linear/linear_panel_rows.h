@@ -12,8 +12,7 @@
 
 enum { ROW_CHUNK = 512 }; /* columns that a row is treated by where it is not kept as f32 */
 
-/* ---- rows of x
- * ---------------------------------------------------------------------------------------------- */
+/* ---- rows of x ----------------------------------------------------------------------------------------- */
 
 static inline void row_load(float *restrict dst, const oq_tensor *x, int64_t row, int64_t k)
 {
@@ -110,8 +109,7 @@ static inline void f32_prologue(const oq_panel_job *job, int64_t row)
     job->row_scale[row] = scale;
 }
 
-/* ---- rows of x as integers: codes in [-127, 127], as i16 or as u8 with 128 added
- * ------------------------------- */
+/* ---- rows of x as integers: codes in [-127, 127], as i16 or as u8 with 128 added ----------------------- */
 
 /* 1.5 * 2^23 + v has the nearest even integer of v in its low bits. */
 static inline uint32_t int_bits(float v)
@@ -173,8 +171,7 @@ static inline void int_prologue(const oq_panel_job *job, int64_t row, bool wide)
     }
 }
 
-/* ---- pieces of panels
- * -------------------------------------------------------------------------------------------- */
+/* ---- pieces of panels ---------------------------------------------------------------------------------- */
 
 /* dst[k][column] = code * scale[column] for `rows` of k and two vectors of columns: the engine's nr. Shifted by 7, an
  * e4m3 code is the f16 number 2^-8 times as large (also the subnormal ones, which the conversion takes at full speed).
@@ -276,8 +273,7 @@ static inline const void *i8_decode(const oq_panel_job *job, void *buffer, int64
     return job->panels + (size_t)panel * job->layout.panel_bytes + (size_t)(first * job->engine->nr * 4);
 }
 
-/* ---- accumulators to y
- * ------------------------------------------------------------------------------------------- */
+/* ---- accumulators to y --------------------------------------------------------------------------------- */
 
 static inline void store_row(const oq_tensor *y, int64_t row, int64_t column, const float *v, int64_t count)
 {

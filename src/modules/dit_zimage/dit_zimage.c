@@ -10,8 +10,7 @@
 
 enum { ADALN_DIM = 256, T_FREQUENCIES = 256, T_HIDDEN = 1024 }; /* constants of the published class */
 
-/* ---- configuration
- * ------------------------------------------------------------------------------------------------ */
+/* ---- configuration ------------------------------------------------------------------------------------- */
 
 #define FIELD(member) offsetof(oq_dit_zimage, member)
 static const oq_model_field fields[] = {
@@ -73,8 +72,7 @@ static oq_status describe(oq_env *env, const oq_json *config, void *self)
     return OQ_OK;
 }
 
-/* ---- declaration
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- declaration --------------------------------------------------------------------------------------- */
 
 static oq_status declare_attention(oq_builder *b, const oq_dit_zimage *s, oq_dit_zimage_block *block)
 {
@@ -148,8 +146,7 @@ static oq_status declare(oq_builder *b, void *self)
                              "final layer");
 }
 
-/* ---- row of the module list
- * --------------------------------------------------------------------------------------------- */
+/* ---- row of the module list ---------------------------------------------------------------------------- */
 
 static const char *const class_names[] = {"ZImageTransformer2DModel", NULL};
 

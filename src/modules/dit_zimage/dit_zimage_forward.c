@@ -15,9 +15,7 @@ static int64_t padded(int64_t n)
     return (n + SEQ_MULTIPLE - 1) / SEQ_MULTIPLE * SEQ_MULTIPLE;
 }
 
-/* ---- blocks
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- blocks -------------------------------------------------------------------------------------------- */
 
 typedef struct block_args {
     oq_tensor x;        /* [S, D], in place */
@@ -119,8 +117,7 @@ static oq_status block_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit
     return OQ_OK;
 }
 
-/* ---- condition: everything that steps share
- * --------------------------------------------------------------------------------- */
+/* ---- condition: everything that steps share ------------------------------------------------------------ */
 
 /* Angle in double, rounded to float32, then cos and sin: the original's order. pos: one position per axis. */
 static void rope_row(const oq_dit_zimage *s, const int64_t pos[OQ_DIT_ZIMAGE_AXES], float *cos_row,
@@ -222,9 +219,7 @@ oq_status oq_dit_zimage_condition_run(oq_exec *ex, const oq_dit_zimage *s, oq_te
     return OQ_OK;
 }
 
-/* ---- one step
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- one step ------------------------------------------------------------------------------------------ */
 
 /* cos | sin of t * 10000^(-i/128). The exponent is a float32 product and the exponential is rounded from
  * double, which is nearer to torch's than any float32 exponential (docs/numerics.md). */

@@ -8,8 +8,7 @@
 
 #define WHAT "Qwen3"
 
-/* ---- configuration
- * ------------------------------------------------------------------------------------------------ */
+/* ---- configuration ------------------------------------------------------------------------------------- */
 
 #define FIELD(member) offsetof(oq_te_qwen3, member)
 static const oq_model_field fields[] = {
@@ -100,8 +99,7 @@ static oq_status describe(oq_env *env, const oq_json *config, void *self)
     return OQ_OK;
 }
 
-/* ---- declaration
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- declaration --------------------------------------------------------------------------------------- */
 
 static oq_status declare_layer(oq_builder *b, const oq_te_qwen3 *s, oq_te_qwen3_layer *l)
 {
@@ -136,9 +134,7 @@ static oq_status declare(oq_builder *b, void *self)
     return oq_declare_vector(b, &s->norm, "norm.weight", s->hidden_size);
 }
 
-/* ---- forward
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- forward ------------------------------------------------------------------------------------------- */
 
 /* cos, sin: [S, d/2] of pos * theta^(-2i/d) in float32, rounded to the compute type as transformers does. */
 static void fill_rope(const oq_te_qwen3 *s, const oq_dtype *compute, int64_t n, float *cos_out,
@@ -260,8 +256,7 @@ oq_status oq_te_qwen3_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwe
     return OQ_OK;
 }
 
-/* ---- row of the module list
- * --------------------------------------------------------------------------------------------- */
+/* ---- row of the module list ---------------------------------------------------------------------------- */
 
 static const char *const class_names[] = {"Qwen3Model", "Qwen3ForCausalLM", NULL};
 

@@ -10,8 +10,7 @@
 #define WHAT "AutoencoderKL"
 static const char *const KEEP = "vae"; /* nothing in here is quantized */
 
-/* ---- configuration
- * ------------------------------------------------------------------------------------------------ */
+/* ---- configuration ------------------------------------------------------------------------------------- */
 
 #define FIELD(member) offsetof(oq_vae_kl, member)
 static const oq_model_field fields[] = {
@@ -73,8 +72,7 @@ static oq_status describe(oq_env *env, const oq_json *config, void *self)
     return OQ_OK;
 }
 
-/* ---- declaration
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- declaration --------------------------------------------------------------------------------------- */
 
 /* name.weight and name.bias of a group norm. */
 static oq_status declare_norm(oq_builder *b, oq_vector *weight, oq_vector *bias, const char *name, int64_t n)
@@ -188,8 +186,7 @@ static oq_status declare(oq_builder *b, void *self)
     return OQ_OK;
 }
 
-/* ---- row of the module list
- * --------------------------------------------------------------------------------------------- */
+/* ---- row of the module list ---------------------------------------------------------------------------- */
 
 static const char *const class_names[] = {"AutoencoderKL", NULL};
 

@@ -36,9 +36,7 @@ int64_t oq_vae_kl_scale(const oq_vae_kl *s)
     return (int64_t)1 << (s->n_blocks - 1);
 }
 
-/* ---- sizes
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- sizes --------------------------------------------------------------------------------------------- */
 
 static int64_t resnet_width(const oq_vae_kl_resnet *r)
 {
@@ -100,9 +98,7 @@ static oq_status new_canvas(oq_exec *ex, bool fits, int64_t elems, canvas *p)
     return oq_tmp(ex, 1, elems, &p->free);
 }
 
-/* ---- blocks
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- blocks -------------------------------------------------------------------------------------------- */
 
 static oq_status conv(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, const canvas *p)
 {
@@ -186,8 +182,7 @@ static oq_status out_forward(oq_exec *ex, const oq_vae_kl *s, const oq_vae_kl_si
     return conv(ex, &side->conv_out, y, x, p);
 }
 
-/* ---- the two directions
- * -------------------------------------------------------------------------------------------------- */
+/* ---- the two directions -------------------------------------------------------------------------------- */
 
 /* The picture as [1, C, h, w]; costs nothing without a trace. */
 static oq_status trace_picture(oq_exec *ex, const canvas *p, const char *trace, const char *key)

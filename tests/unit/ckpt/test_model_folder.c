@@ -159,8 +159,7 @@ static void test_not_a_model(void **state)
             "models/toybox/omniq.json: is a file; a model is a folder with a model_index.json");
 }
 
-/* ---- the cache
- * -------------------------------------------------------------------------------------------------- */
+/* ---- the cache ----------------------------------------------------------------------------------------- */
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 

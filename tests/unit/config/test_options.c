@@ -41,7 +41,7 @@ static void expect_error(oq_status got, oq_status want, const char *text)
     oq_env_clear(env);
 }
 
-/* ---- the table -------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 static bool types_fit(const oq_option_info *r)
 {
@@ -122,7 +122,7 @@ static void bounds_hold(void **state)
     }
 }
 
-/* ---- values ----------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 static void names_and_aliases_reach_one_value(void **state)
 {
@@ -186,7 +186,7 @@ static void commands_have_names(void **state)
     assert_null(o);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------- */
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
 
 static void json_sets_every_type(void **state)
 {

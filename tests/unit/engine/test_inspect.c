@@ -97,7 +97,7 @@ static size_t n_problems(bench *b)
     return oq_json_size(oq_json_get(b->json, "problems"));
 }
 
-/* ---- files that tests make ---------------------------------------------------------------------------------------- */
+/* ---- files that tests make ----------------------------------------------------------------------------- */
 
 #define WEIGHT(shape, end)                                                                                   \
     "\"l.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":" shape ",\"data_offsets\":[0," end "]}"
@@ -226,7 +226,7 @@ static void test_declaration(void **state)
         strstr(oq_report_text(b->report), "config.json: quantization_config is a list, not an object\n"));
 }
 
-/* ---- health ------------------------------------------------------------------------------------------------------- */
+/* ---- health -------------------------------------------------------------------------------------------- */
 
 static void test_nan_codes(void **state)
 {
@@ -349,7 +349,7 @@ static void test_broken_model(void **state)
     assert_int_equal(inspect(b, path, "layer", "a.l"), OQ_OK);
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 static void test_tensor_values(void **state)
 {

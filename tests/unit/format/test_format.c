@@ -14,8 +14,7 @@
 #include "format/float8.h"
 #include "format/format.h"
 
-/* ---- small floats
- * ------------------------------------------------------------------------------------------ */
+/* ---- small floats -------------------------------------------------------------------------------------- */
 
 typedef struct small_float { /* sign, `exponent` bits, `mantissa` bits */
     int exponent, mantissa;
@@ -152,8 +151,7 @@ static void test_e4m3_known(void **state)
         assert_int_equal(oq_e4m3_from_f32(known[i].x), known[i].code);
 }
 
-/* ---- element types
- * ------------------------------------------------------------------------------------------- */
+/* ---- element types ------------------------------------------------------------------------------------- */
 
 static void test_dtype_list(void **state)
 {
@@ -220,8 +218,7 @@ static void test_integers_to_f32(void **state)
     assert_true(y[0] == 1.0f && isinf(y[1]));
 }
 
-/* ---- formats
- * --------------------------------------------------------------------------------------------------- */
+/* ---- formats ------------------------------------------------------------------------------------------- */
 
 static float *weights(int64_t n, int64_t k)
 {
@@ -365,8 +362,7 @@ static void test_int8_known(void **state)
     assert_true(fabsf(scale - 0.022022638f) < 1e-9f);
 }
 
-/* ---- activations
- * ------------------------------------------------------------------------------------------------- */
+/* ---- activations --------------------------------------------------------------------------------------- */
 
 static void test_act_e4m3(void **state)
 {

@@ -16,7 +16,7 @@
 #include "format/float8.h"
 #include "format/format.h"
 
-/* ---- numbers ---- */
+/* ---- numbers ------------------------------------------------------------------------------------------- */
 
 static void test_e2m1(void **state)
 {
@@ -85,7 +85,7 @@ static void test_code_tables(void **state)
     }
 }
 
-/* ---- known vectors ---- */
+/* ---- known vectors ------------------------------------------------------------------------------------- */
 
 static oq_planes view(const oq_planes_mut *p)
 {
@@ -163,7 +163,7 @@ static void test_int4_known(void **state)
     assert_true(row[2] == 0.0f && fabsf(row[0] + 4.0f) < 1e-5f && fabsf(row[1] - 3.5f) < 1e-5f);
 }
 
-/* ---- all group formats ---- */
+/* ---- all group formats --------------------------------------------------------------------------------- */
 
 typedef struct weight { /* one W in a format */
     const oq_format *f;
@@ -312,7 +312,7 @@ static void test_what_each_format_keeps(void **state)
     assert_int_equal(missed, 0);
 }
 
-/* ---- activations ---- */
+/* ---- activations --------------------------------------------------------------------------------------- */
 
 static void test_act_mx(void **state)
 {

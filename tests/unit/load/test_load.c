@@ -21,8 +21,7 @@
 enum { ROWS = 7 };
 static const int32_t ids[ROWS] = {0, 3, 10, 3, 7, 1, 9};
 
-/* ---- the network's tensors, f32 values exact in bf16
- * -------------------------------------------------------------- */
+/* ---- the network's tensors, f32 values exact in bf16 --------------------------------------------------- */
 
 typedef struct weights {
     float embed[TINY_VOCAB * TINY_DIM], norm[TINY_DIM], w1[TINY_HIDDEN * TINY_DIM],
@@ -72,8 +71,7 @@ static void plain_tensors(const weights *w, st_tensor out[N_PLAIN])
     out[6] = (st_tensor){"head.bias", b, 1, {TINY_DIM}, w->half[6]};
 }
 
-/* ---- one run: file -> plan -> load -> forward
- * ---------------------------------------------------------------------- */
+/* ---- one run: file -> plan -> load -> forward ---------------------------------------------------------- */
 
 typedef struct fixture {
     oq_env *env;
@@ -223,9 +221,7 @@ static void reference(const weights *w, float *y)
     }
 }
 
-/* ---- tests
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- tests --------------------------------------------------------------------------------------------- */
 
 static void test_plain_equals_reference(void **state)
 {

@@ -258,8 +258,7 @@ static void test_refusals(void **state)
     oq_env_clear(env);
 }
 
-/* ---- allocation failures
- * ---------------------------------------------------------------------------------------- */
+/* ---- allocation failures ------------------------------------------------------------------------------- */
 
 typedef struct failing {
     long left, live;
@@ -321,8 +320,7 @@ static void test_no_memory(void **state)
     oq_env_free(env);
 }
 
-/* ---- pictures of pictures
- * --------------------------------------------------------------------------------------- */
+/* ---- pictures of pictures ------------------------------------------------------------------------------ */
 
 static void test_side_by_side(void **state)
 {

@@ -41,8 +41,7 @@ static oq_json *read_config(oq_env *env, const char *path)
     return config;
 }
 
-/* ---- what is declared
- * ---------------------------------------------------------------------------------------------- */
+/* ---- what is declared ---------------------------------------------------------------------------------- */
 
 typedef struct contents {
     int64_t params, tensors, quantizable;
@@ -134,8 +133,7 @@ static void test_toybox_is_whole(void **state)
     }
 }
 
-/* ---- what is refused
- * -------------------------------------------------------------------------------------------------- */
+/* ---- what is refused ----------------------------------------------------------------------------------- */
 
 typedef struct refusal {
     const oq_module_type *module;
@@ -271,9 +269,7 @@ static void test_rope_in_both_spellings(void **state)
     oq_json_free(published);
 }
 
-/* ---- lists
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- lists --------------------------------------------------------------------------------------------- */
 
 static void test_lists_are_walkable(void **state)
 {

@@ -86,7 +86,7 @@ static void assert_same_picture(const oq_media *a, int i, const oq_media *b, int
     assert_memory_equal(oq_media_pixels(a, i), oq_media_pixels(b, j), n);
 }
 
-/* ---- what it refuses ----------------------------------------------------------------------------------------------- */
+/* ---- what it refuses ----------------------------------------------------------------------------------- */
 
 static void assert_refused(fixture *f, const oq_request *request, const char *text)
 {
@@ -143,7 +143,7 @@ static void test_sigmas_are_refused(void **state)
     assert_refused(f, &r, "2 sigmas are given for 3 steps");
 }
 
-/* ---- scratch ---------------------------------------------------------------------------------------------------------- */
+/* ---- scratch ------------------------------------------------------------------------------------------- */
 
 static void assert_measured_is_used(fixture *f, const oq_request *request)
 {
@@ -210,7 +210,7 @@ static void test_denoising_allocates_nothing(void **state)
     assert_int_equal(c.after_first, c.after_last);
 }
 
-/* ---- batches ------------------------------------------------------------------------------------------------------------ */
+/* ---- batches ------------------------------------------------------------------------------------------- */
 
 /* Pictures of one call are the pictures of single calls with their own seeds. */
 static void test_a_batch_is_its_items(void **state)
@@ -235,7 +235,7 @@ static void test_a_batch_is_its_items(void **state)
     oq_media_free(batch);
 }
 
-/* ---- guidance and schedule -------------------------------------------------------------------------------------------------- */
+/* ---- guidance and schedule ----------------------------------------------------------------------------- */
 
 static void test_negative_prompt_needs_guidance(void **state)
 {
@@ -301,7 +301,7 @@ static void test_custom_sigmas_equal_the_default_ones(void **state)
     oq_media_free(own);
 }
 
-/* ---- texts ----------------------------------------------------------------------------------------------------------------- */
+/* ---- texts --------------------------------------------------------------------------------------------- */
 
 static void remember_warning(void *user, oq_log_level level, const char *message)
 {
@@ -328,7 +328,7 @@ static void test_long_prompts_are_cut_with_a_warning(void **state)
     free(text);
 }
 
-/* ---- stops -------------------------------------------------------------------------------------------------------------------- */
+/* ---- stops --------------------------------------------------------------------------------------------- */
 
 static void *module_of(const oq_model *model, const char *component)
 {
@@ -402,7 +402,7 @@ static void test_cancel_stops_at_the_next_step(void **state)
     oq_env_clear(f->env);
 }
 
-/* ---- the published sizes, without weights ----------------------------------------------------------------------------------------- */
+/* ---- the published sizes, without weights -------------------------------------------------------------- */
 
 /* Writes dir/name as a copy of a file, with the first `from` replaced by `to` (from NULL: as it is). */
 static void copy_file(oq_env *env, const char *file, const char *dir, const char *name, const char *from,

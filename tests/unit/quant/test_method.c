@@ -79,7 +79,7 @@ static const char *text(const oq_method_args *args, const char *key)
     return oq_json_string(oq_json_get(args->options, key));
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------------ */
+/* ---- lists --------------------------------------------------------------------------------------------- */
 
 /* 26: at least twenty methods, the well-known ones among them; none shares a spelling with another. */
 static void test_method_list(void **state)
@@ -177,7 +177,7 @@ static void test_lists_and_files(void **state)
     check_files(f->env, "dialect_", "dialect_list.c", dialects, 0);
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------ */
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 /* 3, 4, 7, 18: one spelling is as good as another; an unknown one is named with its neighbour. */
 static void test_names(void **state)
@@ -199,7 +199,7 @@ static void test_names(void **state)
     assert_non_null(strstr(oq_env_error(f->env), "did you mean 'bitsandbytes'?"));
 }
 
-/* ---- options ---------------------------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------------------- */
 
 /* 8, 30, 31. */
 static void test_fp8_int8(void **state)
@@ -382,7 +382,7 @@ static void test_bounds(void **state)
     }
 }
 
-/* ---- what methods choose ---------------------------------------------------------------------------------------- */
+/* ---- what methods choose ------------------------------------------------------------------------------- */
 
 static const oq_layer_desc layer = {.component = "transformer",
                                     .name = "layers.0.w2",
@@ -441,7 +441,7 @@ static void test_dualscale_blocks(void **state)
                            "'blocks.5.ffn.net.0.proj': method 'mxfp4_dualscale' is not in this build"));
 }
 
-/* ---- methods of the calling program ----------------------------------------------------------------------------- */
+/* ---- methods of the calling program -------------------------------------------------------------------- */
 
 static const char *choose_by_size(void *user, const char *name, int64_t n, int64_t k)
 {

@@ -98,8 +98,7 @@ static void decode(const oq_part_source *part, int64_t row, int64_t n, int64_t k
     f->decode_row(f, out, &planes, row, n, k);
 }
 
-/* ---- the producers' own files
- * --------------------------------------------------------------------------------------- */
+/* ---- the producers' own files -------------------------------------------------------------------------- */
 
 typedef struct producer_row {
     const char *folder, *config, *dialect, *layer;
@@ -212,8 +211,7 @@ static void test_producers(void **state)
     }
 }
 
-/* ---- reports by users of other programs
- * ----------------------------------------------------------------------------- */
+/* ---- reports by users of other programs ---------------------------------------------------------------- */
 
 #define BY_HALF                                                                                              \
     {                                                                                                        \

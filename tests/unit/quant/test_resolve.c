@@ -198,7 +198,7 @@ static void expect_layer(const oq_layer_choice *c, const oq_format *format, cons
     assert_int_equal(c->quantized, format != NULL);
 }
 
-/* ---- plain checkpoints ------------------------------------------------------------------------------------------ */
+/* ---- plain checkpoints --------------------------------------------------------------------------------- */
 
 static void test_no_request(void **state)
 {
@@ -375,7 +375,7 @@ static void test_encoders(void **state)
     assert_int_equal(component(w, 1)->n_routes, 1);
 }
 
-/* ---- ignored names ---------------------------------------------------------------------------------------------- */
+/* ---- ignored names ------------------------------------------------------------------------------------- */
 
 /* 50, 51, 52, 54: parts of one product go together. */
 static void test_ignored(void **state)
@@ -476,7 +476,7 @@ static void test_mapped_names(void **state)
     }
 }
 
-/* ---- quantized checkpoints -------------------------------------------------------------------------------------- */
+/* ---- quantized checkpoints ----------------------------------------------------------------------------- */
 
 /* 28, 39, 40: nothing asked, the checkpoint decides. */
 static void test_adopted(void **state)
@@ -808,7 +808,7 @@ static void test_dummy(void **state)
     expect_layer(&c[QKV], NULL, "no method for this component");
 }
 
-/* ---- the value -------------------------------------------------------------------------------------------------- */
+/* ---- the value ----------------------------------------------------------------------------------------- */
 
 /* 5, 16: resolving does not change the request, so one request serves many models. */
 static void test_request_untouched(void **state)
