@@ -74,6 +74,15 @@ void oq_strbuf_printf(oq_strbuf *buf, const char *fmt, ...)
     va_end(args);
 }
 
+void oq_strbuf_put_bytes(oq_strbuf *buf, size_t bytes)
+{
+    const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double x = (double)bytes;
+    size_t u = 0;
+    while (x >= 1024 && u + 1 < OQ_COUNT(units)) x /= 1024, u++;
+    oq_strbuf_printf(buf, u ? "%.1f %s" : "%.0f %s", x, units[u]);
+}
+
 const char *oq_strbuf_text(const oq_strbuf *buf)
 {
     return buf->text ? buf->text : "";

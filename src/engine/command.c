@@ -29,15 +29,6 @@ oq_status oq_report_finish(oq_env *env, oq_json *json, oq_strbuf *text, bool pas
     return st;
 }
 
-void oq_strbuf_put_bytes(oq_strbuf *out, size_t bytes)
-{
-    const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double x = (double)bytes;
-    size_t u = 0;
-    while (x >= 1024 && u + 1 < OQ_COUNT(units)) x /= 1024, u++;
-    oq_strbuf_printf(out, u ? "%.1f %s" : "%.0f %s", x, units[u]);
-}
-
 oq_status oq_seed_choose(oq_env *env, oq_options *options)
 {
     uint32_t seed = 0; /* torch's CPU generator uses the low 32 bits: more would only be longer to type */

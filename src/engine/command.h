@@ -13,9 +13,6 @@ oq_status oq_command_no_arguments(oq_env *env, const oq_options *options, const 
 /* The report from a JSON value and the text in `text` (deinitialised in any case). */
 oq_status oq_report_finish(oq_env *env, oq_json *json, oq_strbuf *text, bool passed, oq_report **out);
 
-/* "12.3 MiB" */
-void oq_strbuf_put_bytes(oq_strbuf *out, size_t bytes);
-
 /* A seed from the system's random numbers for options that have none (or -1). */
 oq_status oq_seed_choose(oq_env *env, oq_options *options);
 

@@ -57,23 +57,6 @@ static size_t item_bias_bytes(const oq_item *item)
     return 0;
 }
 
-static const char *item_name(const oq_item *item)
-{
-    switch (item->kind) {
-    case OQ_ITEM_LINEAR:
-        return item->u.linear->name;
-    case OQ_ITEM_CONV2D:
-        return item->u.conv2d->name;
-    case OQ_ITEM_VECTOR:
-        return item->u.vector->name;
-    case OQ_ITEM_TABLE:
-        return item->u.table->name;
-    case OQ_ITEM_ATTENTION:
-        break;
-    }
-    return item->u.attention->name;
-}
-
 /* Places all items one behind the other; returns the block's size and the largest item. */
 static size_t place_items(const oq_plan_component *c, slot *slots, size_t *largest)
 {
@@ -193,7 +176,7 @@ static oq_status load_staged(job *j)
 static oq_status first_failure(const job *j)
 {
     for (size_t i = 0; i < j->ld.c->builder.n_items; i++) {
-        const char *name = item_name(&j->ld.c->builder.items[i]);
+        const char *name = oq_item_name(&j->ld.c->builder.items[i]);
         if (j->status[i] == OQ_OK) continue;
         if (j->status[i] == OQ_E_CANCELED)
             return oq_fail(j->ld.env, OQ_E_CANCELED, "interrupted while loading '%s'", name);

@@ -114,3 +114,20 @@ oq_status oq_declare_attention(oq_builder *b, oq_attention *a, const char *name,
     OQ_TRY(full_name(b, name, &a->name));
     return push(b, (oq_item){.kind = OQ_ITEM_ATTENTION, .u.attention = a});
 }
+
+const char *oq_item_name(const oq_item *item)
+{
+    switch (item->kind) {
+    case OQ_ITEM_LINEAR:
+        return item->u.linear->name;
+    case OQ_ITEM_VECTOR:
+        return item->u.vector->name;
+    case OQ_ITEM_TABLE:
+        return item->u.table->name;
+    case OQ_ITEM_CONV2D:
+        return item->u.conv2d->name;
+    case OQ_ITEM_ATTENTION:
+        break;
+    }
+    return item->u.attention->name;
+}

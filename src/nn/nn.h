@@ -72,6 +72,8 @@ typedef struct oq_item {
     } u;
 } oq_item;
 
+const char *oq_item_name(const oq_item *item);
+
 typedef struct oq_builder {
     oq_env     *env;
     oq_arena   *arena;     /* of the model: names and parts live there */

@@ -8,27 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *item_name(const oq_item *item)
-{
-    switch (item->kind) {
-    case OQ_ITEM_LINEAR:
-        return item->u.linear->name;
-    case OQ_ITEM_VECTOR:
-        return item->u.vector->name;
-    case OQ_ITEM_TABLE:
-        return item->u.table->name;
-    case OQ_ITEM_CONV2D:
-        return item->u.conv2d->name;
-    case OQ_ITEM_ATTENTION:
-        break;
-    }
-    return item->u.attention->name;
-}
-
 static int compare_items(const void *a, const void *b)
 {
     const oq_item *x = *(const oq_item *const *)a, *y = *(const oq_item *const *)b;
-    const int order = strcmp(item_name(x), item_name(y));
+    const int order = strcmp(oq_item_name(x), oq_item_name(y));
     return order ? order : (x->kind == OQ_ITEM_ATTENTION) - (y->kind == OQ_ITEM_ATTENTION);
 }
 
@@ -43,10 +26,10 @@ static oq_status check_unique(oq_plan *plan, const oq_plan_component *c)
     if (n) qsort(sorted, n, sizeof *sorted, compare_items);
     oq_status st = OQ_OK;
     for (size_t i = 1; st == OQ_OK && i < n; i++)
-        if (strcmp(item_name(sorted[i - 1]), item_name(sorted[i])) == 0 &&
+        if (strcmp(oq_item_name(sorted[i - 1]), oq_item_name(sorted[i])) == 0 &&
             sorted[i]->kind != OQ_ITEM_ATTENTION)
             st = oq_fail(plan->env, OQ_E_ARG, "%s: network '%s' declares '%s' twice", c->name,
-                         c->module->name, item_name(sorted[i]));
+                         c->module->name, oq_item_name(sorted[i]));
     oq_free(plan->env, sorted);
     return st;
 }

@@ -155,15 +155,6 @@ static size_t make_groups(const oq_plan_component *c, bool all_layers, group *gr
     return n;
 }
 
-static void put_bytes(oq_strbuf *out, size_t bytes)
-{
-    const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double x = (double)bytes;
-    size_t u = 0;
-    while (x >= 1024 && u + 1 < OQ_COUNT(units)) x /= 1024, u++;
-    oq_strbuf_printf(out, u ? "%.1f %s" : "%.0f %s", x, units[u]);
-}
-
 enum { N_CELLS = 5 };
 
 typedef struct row { /* the cells of a group that stand in columns */
@@ -202,7 +193,7 @@ static void print_groups(const group *groups, size_t n, oq_strbuf *out)
         oq_strbuf_puts(out, "  ");
         for (int c = 0; c < N_CELLS; c++)
             if (widths[c]) oq_strbuf_printf(out, "%-*s  ", widths[c], r.cells[c]);
-        put_bytes(out, groups[i].bytes);
+        oq_strbuf_put_bytes(out, groups[i].bytes);
         oq_strbuf_printf(out, "  (%s)\n", groups[i].first->choice.reason);
     }
 }
@@ -219,7 +210,7 @@ static oq_status print_component(oq_env *env, const oq_plan_component *c, bool a
         oq_strbuf_printf(out, " (%s, from %s)", oq_quant_source_name(c->resolved->source), c->resolved->from);
     oq_strbuf_printf(out, ", %zu of %zu linear layers quantized, %.2f M parameters, ", quantized, c->n_layers,
                      (double)c->params / 1e6);
-    put_bytes(out, c->bytes);
+    oq_strbuf_put_bytes(out, c->bytes);
     oq_strbuf_putc(out, '\n');
     const size_t n = make_groups(c, all_layers, groups);
     print_groups(groups, n, out);
@@ -232,11 +223,11 @@ oq_status oq_plan_print(const oq_plan *plan, bool all_layers, oq_strbuf *out)
     for (size_t i = 0; i < plan->n_components; i++)
         OQ_TRY(print_component(plan->env, &plan->components[i], all_layers, out));
     oq_strbuf_printf(out, "total: weights ");
-    put_bytes(out, plan->weights_bytes);
+    oq_strbuf_put_bytes(out, plan->weights_bytes);
     oq_strbuf_puts(out, ", scratch ");
-    put_bytes(out, plan->scratch_bytes);
+    oq_strbuf_put_bytes(out, plan->scratch_bytes);
     oq_strbuf_puts(out, ", largest temporary while loading ");
-    put_bytes(out, plan->load_bytes);
+    oq_strbuf_put_bytes(out, plan->load_bytes);
     oq_strbuf_printf(out, ", compute %s on %s\n", plan->compute->label, plan->backend->name);
     for (size_t i = 0; i < plan->n_warnings; i++) oq_strbuf_printf(out, "warning: %s\n", plan->warnings[i]);
     return oq_strbuf_check(out, "plan table");
