@@ -38,10 +38,11 @@ static oq_status resolve_part(oq_inspect *inspect, oq_inspect_part *part)
 }
 
 /* The layer that a tensor holds the codes of, in the dialect's spelling. */
-static bool layer_of(const oq_dialect *dialect, const oq_ckpt_tensor *t, size_t *name_length, int64_t *n,
+static bool layer_of(const oq_inspect_part *part, const oq_ckpt_tensor *t, size_t *name_length, int64_t *n,
                      int64_t *k)
 {
-    if (dialect->layer_of) return dialect->layer_of(t, name_length, n, k);
+    const oq_dialect *dialect = part->dialect;
+    if (dialect->layer_of) return dialect->layer_of(part->declared, part->ckpt, t, name_length, n, k);
     if (t->n_dims != 2 || !ends_with(t->name, ".weight")) return false;
     *name_length = strlen(t->name) - strlen(".weight");
     *n = t->dim[0];
@@ -55,7 +56,7 @@ static oq_status locate_layer(oq_inspect *inspect, oq_inspect_part *part, const 
     oq_inspect_layer *layer = &part->layers[part->n_layers];
     size_t length = 0;
     bool found = false;
-    if (!layer_of(part->dialect, weight, &length, &layer->n, &layer->k)) return OQ_OK;
+    if (!layer_of(part, weight, &length, &layer->n, &layer->k)) return OQ_OK;
     layer->name = oq_arena_strndup(&inspect->arena, weight->name, length);
     if (!layer->name)
         return oq_fail(env, OQ_E_NOMEM, "%s: no memory for the names of its layers", inspect->path);

@@ -175,12 +175,7 @@ static oq_status make_plane(oq_env *env, const oq_inspect_layer *layer, oq_plane
     if (as_is && plane == OQ_PLANE_DATA) return OQ_OK;
     OQ_TRY(oq_new(env, bytes, 1, source->tensor->name, &out->owned[plane]));
     out->planes.plane[plane] = out->owned[plane];
-    if (source->make)
-        source->make(out->owned[plane], source->of, layer->n, layer->k);
-    else if (source->fix)
-        source->fix(out->owned[plane], source->tensor, layer->n, layer->k);
-    else if (bytes)
-        memcpy(out->owned[plane], source->tensor->data, bytes);
+    oq_plane_read(source, out->owned[plane], bytes, layer->n, layer->k);
     return OQ_OK;
 }
 

@@ -150,13 +150,7 @@ static oq_status encode_planes(const oq_loading *ld, const oq_linear *l, planes_
 /* One part's plane in canonical bytes, at `dst`. */
 static void part_plane(const oq_part_source *part, int plane, void *dst, size_t bytes, int64_t n, int64_t k)
 {
-    const oq_plane_source *source = &part->plane[plane];
-    if (source->make)
-        source->make(dst, source->of, n, k);
-    else if (source->fix)
-        source->fix(dst, source->tensor, n, k);
-    else
-        memcpy(dst, source->tensor->data, bytes);
+    oq_plane_read(&part->plane[plane], dst, bytes, n, k);
 }
 
 /* Scales of a part inside the whole layer's scale plane. A per-tensor scale in a per-channel layer (fused
@@ -207,7 +201,7 @@ static oq_status stored_plane(const oq_loading *ld, const oq_plan_layer *layer, 
     const oq_linear *l = layer->linear;
     const oq_format *whole = l->spec.scheme.weight;
     const oq_part_source *first = &layer->choice.part[0];
-    if (plane == OQ_PLANE_DATA && l->n_parts == 1 && !first->plane[plane].fix) {
+    if (plane == OQ_PLANE_DATA && l->n_parts == 1 && !first->plane[plane].fix && !first->plane[plane].make) {
         p->planes.plane[plane] = first->plane[plane].tensor->data;
         return OQ_OK;
     }

@@ -246,8 +246,10 @@ oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char
     return OQ_OK;
 }
 
-bool oq_block_layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k)
+bool oq_block_layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
+                       size_t *name_length, int64_t *n, int64_t *k)
 {
+    (void)declared, (void)ckpt;
     static const char *const endings[] = {".weight", ".weight_packed"};
     const size_t length = strlen(t->name);
     /* words hold integers of four bits: a dialect refuses them by their layout */
@@ -271,7 +273,8 @@ oq_block_evidence oq_block_look(const oq_ckpt *ckpt)
         layer l = {0};
         size_t length = 0;
         if (ckpt->tensors[i].dtype != &oq_dtype_u8) continue;
-        if (!oq_block_layer_of(&ckpt->tensors[i], &length, &l.n, &l.k) || length >= sizeof name) continue;
+        if (!oq_block_layer_of(NULL, ckpt, &ckpt->tensors[i], &length, &l.n, &l.k) || length >= sizeof name)
+            continue;
         memcpy(name, ckpt->tensors[i].name, length);
         name[length] = '\0';
         l.groups = oq_ceil_div(l.k, 16);

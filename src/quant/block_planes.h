@@ -23,7 +23,8 @@ typedef struct oq_block_layout {
 oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char *spare, const oq_ckpt *ckpt,
                           const char *name, int64_t n, int64_t k, oq_part_source *out);
 /* oq_dialect.layer_of: "X.weight" or "X.weight_packed", codes of four bits two to a byte. */
-bool oq_block_layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k);
+bool oq_block_layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
+                       size_t *name_length, int64_t *n, int64_t *k);
 
 typedef struct oq_block_evidence { /* nvfp4 layers in a file that says nothing about itself */
     bool any, rows, tiles;         /* there are some; all their scales may be in rows; all may be tiled */

@@ -1,4 +1,5 @@
-/* declared.c -- a checkpoint's quantization metadata as the option rows of the method it names. */
+/* declared.c -- a checkpoint's quantization metadata as the option rows of the method it names, and one plane
+ * of a layer in canonical bytes. */
 #include "quant/dialect.h"
 
 #include "base/names.h"
@@ -30,6 +31,16 @@ static oq_status list_ignored(const oq_declare_input *in, oq_declared *out)
     for (size_t i = 0; i < out->n_ignored; i++) names[i] = oq_json_string(oq_json_at(list, i));
     out->ignored = names;
     return OQ_OK;
+}
+
+void oq_plane_read(const oq_plane_source *source, void *dst, size_t bytes, int64_t n, int64_t k)
+{
+    if (source->make)
+        source->make(dst, source, n, k);
+    else if (source->fix)
+        source->fix(dst, source->tensor, n, k);
+    else if (bytes)
+        memcpy(dst, source->tensor->data, bytes);
 }
 
 oq_status oq_declared_read(oq_env *env, const oq_declare_input *in, oq_declared *out)

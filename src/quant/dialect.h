@@ -10,11 +10,15 @@ typedef struct oq_plane_source {
     const oq_ckpt_tensor *tensor; /* NULL: the plane has no tensor */
     /* Stored bytes -> canonical plane bytes (dst has canonical size); NULL: they are canonical already. */
     void (*fix)(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k);
-    /* Planes that come from several tensors: canonical bytes out of `of`, which lives as long as the declaration.
-     * NULL: `fix` does it. */
-    void (*make)(void *dst, const void *of, int64_t n, int64_t k);
+    /* The same for bytes that the tensor alone does not explain: `self` has it, the dialect's own numbers, and `of`,
+     * which lives as long as the declaration. NULL: `fix` does it. */
+    void (*make)(void *dst, const struct oq_plane_source *self, int64_t n, int64_t k);
     const void *of;
+    int64_t arg[3];
 } oq_plane_source;
+
+/* Canonical bytes of one plane of W[n, k], which has a tensor. `bytes`: its canonical size. */
+void oq_plane_read(const oq_plane_source *source, void *dst, size_t bytes, int64_t n, int64_t k);
 
 typedef struct oq_part_source { /* one part of one layer as it stands in the file */
     const oq_format *format;    /* canonical format of its planes */
@@ -61,7 +65,8 @@ typedef struct oq_dialect {
     bool (*harmless)(const oq_ckpt_tensor *tensor);
     /* The layer that this tensor tells of (mostly its codes), for reports that have no network to ask: the length of its name within the
      * tensor's, and its shape. NULL: every matrix "X.weight" may be layer X. */
-    bool (*layer_of)(const oq_ckpt_tensor *tensor, size_t *name_length, int64_t *n, int64_t *k);
+    bool (*layer_of)(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *tensor,
+                     size_t *name_length, int64_t *n, int64_t *k);
     bool values_in_codes; /* 8-bit floats outside of layers (norms, biases) are values as they stand */
 } oq_dialect;
 

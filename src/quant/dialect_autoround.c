@@ -22,7 +22,7 @@ static bool has_packed(const oq_ckpt *ckpt)
     int64_t n = 0, k = 0;
     for (size_t i = 0; ckpt && i < ckpt->n_tensors; i++)
         if ((ckpt->tensors[i].dtype == &oq_dtype_u8 || ckpt->tensors[i].dtype == &oq_dtype_i32) &&
-            oq_block_layer_of(&ckpt->tensors[i], &length, &n, &k))
+            oq_block_layer_of(NULL, ckpt, &ckpt->tensors[i], &length, &n, &k))
             return true;
     return false;
 }

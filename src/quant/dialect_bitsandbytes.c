@@ -123,9 +123,9 @@ static float f32_at(const oq_ckpt_tensor *t, int64_t i)
 }
 
 /* Product rounded, then sum: the producer's order. */
-static void unnest(void *dst, const void *of, int64_t n, int64_t k)
+static void unnest(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
-    const bnb_layer *l = of;
+    const bnb_layer *l = self->of;
     float *to = dst;
     for (int64_t i = 0; i < n * k / BLOCK; i++) {
         const float product =
@@ -238,8 +238,10 @@ static bool harmless(const oq_ckpt_tensor *t)
 }
 
 /* The shape stands in the text of quant_state. */
-static bool layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k)
+static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
+                     size_t *name_length, int64_t *n, int64_t *k)
 {
+    (void)declared, (void)ckpt;
     char text[1024];
     const char *mark = find_mark(t);
     const size_t length = strlen(t->name), m = strlen(".weight");

@@ -96,8 +96,10 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     return st;
 }
 
-static bool layer_of(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k)
+static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
+                     size_t *name_length, int64_t *n, int64_t *k)
 {
+    (void)declared, (void)ckpt;
     static const char ending[] = "._weight_qdata";
     const size_t length = strlen(t->name), m = sizeof ending - 1;
     if (t->n_dims != 2 || length <= m || strcmp(t->name + length - m, ending) != 0) return false;

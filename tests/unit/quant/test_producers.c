@@ -87,12 +87,8 @@ static void decode(const oq_part_source *part, int64_t row, int64_t n, int64_t k
         if (!(f->planes & 1u << p)) continue;
         const size_t bytes = f->plane_bytes(f, (oq_plane)p, n, k);
         assert_true(s->tensor && bytes <= sizeof room[p]);
-        if (s->make)
-            s->make(room[p], s->of, n, k);
-        else if (s->fix)
-            s->fix(room[p], s->tensor, n, k);
-        else
-            memcpy(room[p], s->tensor->data, s->tensor->bytes == bytes ? bytes : 0);
+        assert_true(s->make || s->fix || s->tensor->bytes == bytes);
+        oq_plane_read(s, room[p], bytes, n, k);
         planes.plane[p] = room[p];
     }
     f->decode_row(f, out, &planes, row, n, k);
