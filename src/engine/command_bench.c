@@ -1,6 +1,8 @@
 /* command_bench.c -- how fast this machine runs kernels, a model's layers and whole pictures. */
 #include "engine/bench.h"
 
+#include "base/pool.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,14 +43,16 @@ oq_status oq_bench_measure(oq_bench *b, const oq_bench_row *row, oq_bench_fn fn,
     enum { MOST = 2000, LEAST = 3 };
     double ms[MOST];
     size_t n = 0;
-    OQ_TRY(fn(user));
+    oq_pool_hot_begin(b->env->pool);
+    oq_status st = fn(user);
     const double start = oq_now_s();
-    while (n < MOST && (n < LEAST || oq_now_s() - start < b->seconds)) {
+    while (st == OQ_OK && n < MOST && (n < LEAST || oq_now_s() - start < b->seconds)) {
         const double begin = oq_now_s();
-        OQ_TRY(fn(user));
+        st = fn(user);
         ms[n++] = (oq_now_s() - begin) * 1e3;
     }
-    return oq_bench_add(b, row, ms, n, NULL);
+    oq_pool_hot_end(b->env->pool);
+    return st == OQ_OK ? oq_bench_add(b, row, ms, n, NULL) : st;
 }
 
 static bool wanted(const oq_options *o, const char *section)

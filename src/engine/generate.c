@@ -2,6 +2,7 @@
  * pictures. */
 #include "engine/engine.h"
 
+#include "base/pool.h"
 #include "base/size.h"
 
 static oq_status media_new(oq_env *env, const oq_request *request, oq_media **out)
@@ -53,8 +54,11 @@ static oq_status run(oq_env *env, const oq_model *model, const oq_request *reque
         ex.trace = hooks->trace;
         ex.trace_user = hooks->trace_user;
     }
+    oq_pool *const pool = model->backend->host_memory ? env->pool : NULL; /* who computes stays awake */
+    oq_pool_hot_begin(pool);
     oq_status st = model->type->run(&ex, model->self, request, &media->timing);
     if (st == OQ_OK) st = model->backend->sync(env, model->device);
+    oq_pool_hot_end(pool);
     model->backend->buffer_free(env, model->device, scratch);
     return st;
 }

@@ -297,6 +297,7 @@ void kc_bench(kcheck *kc, const char *kernel, const char *what, double flop, voi
     if (!times) return;
     const bool single = oq_pool_threads(kc->device->pool) == 1;
     int n = 0;
+    oq_pool_hot_begin(kc->device->pool);
     fn(user);
     for (double spent = 0.0; n < MAX_RUNS && (spent < kc->bench_s || n < MIN_RUNS); n++) {
         const double start = bench_clock(single);
@@ -304,6 +305,7 @@ void kc_bench(kcheck *kc, const char *kernel, const char *what, double flop, voi
         times[n] = bench_clock(single) - start;
         spent += times[n];
     }
+    oq_pool_hot_end(kc->device->pool);
     qsort(times, (size_t)n, sizeof *times, by_value);
     const double median = times[n / 2];
     printf("{\"bench\":\"%s\",\"case\":\"%s\",\"threads\":%d,\"runs\":%d,\"ms\":%.4f,\"best_ms\":%.4f,"

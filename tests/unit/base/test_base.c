@@ -125,24 +125,61 @@ static void test_names(void **state)
     assert_false(oq_csv_has("a, b ,c", ""));
 }
 
-static void add_index(void *user, int64_t i, int worker)
+enum { POOL_TASKS = 37 };
+
+typedef struct pool_count { /* how often each task ran, and whether a worker's number was out of range */
+    oq_pool *pool;
+    int64_t n_tasks;
+    atomic_int ran[POOL_TASKS], inner, strange;
+} pool_count;
+
+static void count_inner(void *user, int64_t i, int worker)
 {
-    (void)worker;
-    atomic_fetch_add((atomic_llong *)user, i + 1);
+    pool_count *c = user;
+    atomic_fetch_add(&c->inner, (int)i + 1);
+    if (worker != 0 && c->n_tasks > 1) atomic_fetch_add(&c->strange, 1); /* a run in a run is serial */
 }
 
+static void count_task(void *user, int64_t i, int worker)
+{
+    pool_count *c = user;
+    atomic_fetch_add(&c->ran[i], 1);
+    if (worker < 0 || worker >= oq_pool_threads(c->pool)) atomic_fetch_add(&c->strange, 1);
+    if (i % 16 == 0) oq_pool_run(c->pool, 3, count_inner, c);
+}
+
+static void pool_round(oq_pool *pool, int64_t n_tasks)
+{
+    pool_count c = {.pool = pool, .n_tasks = n_tasks};
+    oq_pool_run(pool, n_tasks, count_task, &c);
+    for (int64_t i = 0; i < POOL_TASKS; i++) assert_int_equal(atomic_load(&c.ran[i]), i < n_tasks);
+    assert_int_equal(atomic_load(&c.inner), 6 * ((n_tasks + 15) / 16));
+    assert_int_equal(atomic_load(&c.strange), 0);
+}
+
+/* Runs of every size, asleep and awake, with pauses in which workers fall asleep on the way. */
 static void test_pool(void **state)
 {
     oq_env *env = *state;
-    oq_pool *pool = NULL;
-    assert_int_equal(oq_pool_new(env, 4, &pool), OQ_OK);
-    for (int round = 0; round < 2000; round++) {
-        atomic_llong sum = 0;
-        oq_pool_run(pool, 37, add_index, &sum);
-        assert_int_equal(atomic_load(&sum), 37 * 38 / 2);
+    static const int threads[] = {1, 2, 4, 33};
+    for (size_t t = 0; t < OQ_COUNT(threads); t++) {
+        oq_pool *pool = NULL;
+        assert_int_equal(oq_pool_new(env, threads[t], &pool), OQ_OK);
+        for (int round = 0; round < 500; round++) {
+            if (round % 100 == 50) oq_pool_hot_begin(pool);
+            pool_round(pool, 1 + round % POOL_TASKS);
+            if (round % 50 == 7) {
+                const double start = oq_now_s();
+                while (oq_now_s() - start < 1e-4) continue;
+            }
+            if (round % 100 == 99) oq_pool_hot_end(pool);
+        }
+        oq_pool_free(env, pool);
     }
-    oq_pool_free(env, pool);
-    assert_int_equal(oq_pool_new(env, 100000, &pool), OQ_E_ARG);
+    oq_pool *none = NULL;
+    oq_pool_hot_begin(none), oq_pool_hot_end(none);
+    assert_int_equal(oq_pool_threads(none), 1);
+    assert_int_equal(oq_pool_new(env, 100000, &none), OQ_E_ARG);
 }
 
 static void test_unicode(void **state)
