@@ -15,7 +15,7 @@
 #include "format/format.h"
 #include "tensor/tensor.h"
 
-#define OQ_BACKEND_ABI 1u
+#define OQ_BACKEND_ABI 2u
 
 typedef struct oq_device oq_device; /* one opened device; each backend defines its own */
 
@@ -72,22 +72,56 @@ typedef struct oq_attention_kernel {
     void   (*run)(oq_device *device, const oq_attention_args *args);
 } oq_attention_kernel;
 
-/* ---- convolution over NHWC rows ------------------------------------------------------------------------ */
+/* ---- convolution over NHWC rows, and over NDHWC rows of videos ------------------------------------------ */
 
 typedef struct oq_conv2d_spec {
     int64_t c_out, c_in;
     int     kh, kw;       /* 3x3 or 1x1 in today's networks; any for the reference */
     int     stride;       /* 1 or 2 */
     int     pad_top, pad_left, pad_bottom, pad_right; /* zeros */
+    int     upsample;     /* 2: the window goes over the image enlarged by two (nearest), which is never written; 0, 1: as is */
+    /* kt frames in a window, which starts pad_front frames before its output's first (causal: pad_front = kt - 1).
+     * kt 0: images; the weight then has no such dimension, and stride_t and pad_front mean nothing. */
+    int     kt, stride_t, pad_front;
+    const oq_dtype *compute; /* of x and y: BF16 or F32; NULL: either may come */
+    const oq_dtype *weight;  /* BF16: every weight is a bf16 number; NULL: f32 */
 } oq_conv2d_spec;
+
+/* Stride 1 and zeros around, so that an odd `kernel` keeps the size. */
+static inline oq_conv2d_spec oq_conv2d_same(int64_t c_out, int64_t c_in, int kernel)
+{
+    const int pad = (kernel - 1) / 2;
+    return (oq_conv2d_spec){.c_out = c_out, .c_in = c_in, .kh = kernel, .kw = kernel, .stride = 1, .pad_top = pad,
+                            .pad_left = pad, .pad_bottom = pad, .pad_right = pad};
+}
+static inline int oq_conv2d_taps_t(const oq_conv2d_spec *s) { return s->kt ? s->kt : 1; }
+static inline int oq_conv2d_enlarge(const oq_conv2d_spec *s) { return s->upsample ? s->upsample : 1; }
+static inline int64_t oq_conv2d_out_h(const oq_conv2d_spec *s, int64_t h)
+{
+    return (h * oq_conv2d_enlarge(s) + s->pad_top + s->pad_bottom - s->kh) / s->stride + 1;
+}
+static inline int64_t oq_conv2d_out_w(const oq_conv2d_spec *s, int64_t w)
+{
+    return (w * oq_conv2d_enlarge(s) + s->pad_left + s->pad_right - s->kw) / s->stride + 1;
+}
+static inline int64_t oq_conv2d_out_frames(const oq_conv2d_spec *s, int64_t frames)
+{
+    return s->kt ? (frames + s->pad_front - s->kt) / s->stride_t + 1 : frames;
+}
 
 typedef struct oq_conv2d_args {
     const oq_conv2d_spec *spec;
     const void  *packed;
     const float *bias;       /* [c_out] or NULL */
     void        *scratch;
-    oq_tensor    x, y;       /* [B*H*W, c_in], [B*OH*OW, c_out] */
-    int64_t      batch, h, w; /* of x; OH = (h + pad_top + pad_bottom - kh) / stride + 1, OW likewise */
+    oq_tensor    x, y;       /* [batch*frames*h*w, c_in], [batch*out_frames*out_h*out_w, c_out] */
+    int64_t      batch, h, w; /* of x */
+    /* Videos (kt > 0) alone: frames of x in each batch entry. */
+    int64_t      frames;
+    /* [batch*n_before*h*w, c_in], x's type: the frames before x's first, n_before <= pad_front; frames further back
+     * are zeros. rows 0: none. */
+    oq_tensor    before;
+    int64_t      n_before;
 } oq_conv2d_args;
 
 typedef struct oq_conv2d_kernel {
@@ -95,7 +129,7 @@ typedef struct oq_conv2d_kernel {
     uint64_t    need;
     bool   (*accepts)(const oq_conv2d_spec *spec);
     size_t (*packed_bytes)(const oq_conv2d_spec *spec);
-    void   (*pack)(void *dst, const float *weight /* [c_out, c_in, kh, kw] */, const oq_conv2d_spec *spec);
+    void   (*pack)(void *dst, const float *weight /* [c_out, c_in, kt, kh, kw] */, const oq_conv2d_spec *spec);
     size_t (*scratch_bytes)(const oq_conv2d_spec *spec, int64_t batch, int64_t h, int64_t w);
     void   (*run)(oq_device *device, const oq_conv2d_args *args);
 } oq_conv2d_kernel;

@@ -75,11 +75,12 @@ static oq_status load_bias(const oq_loading *ld, const char *name, int64_t n, fl
 oq_status oq_load_conv2d(const oq_loading *ld, const oq_conv2d *conv, void *dst, float *bias)
 {
     const oq_conv2d_spec *s = &conv->spec;
-    const int64_t dim[4] = {s->c_out, s->c_in, s->kh, s->kw};
-    const int64_t n = dim[0] * dim[1] * dim[2] * dim[3];
+    const int64_t video[5] = {s->c_out, s->c_in, s->kt, s->kh, s->kw};
+    const int64_t image[4] = {s->c_out, s->c_in, s->kh, s->kw};
+    const int64_t n = s->c_out * s->c_in * oq_conv2d_taps_t(s) * s->kh * s->kw;
     float *values = oq_alloc_raw(ld->env, (size_t)n * sizeof *values);
     if (!values) return OQ_E_NOMEM;
-    oq_status st = oq_load_values(ld, conv->name, ".weight", dim, 4, values);
+    oq_status st = oq_load_values(ld, conv->name, ".weight", s->kt ? video : image, s->kt ? 5 : 4, values);
     if (st == OQ_OK) {
         round_to_compute(ld, values, n);
         conv->kernel->pack(dst, values, s);

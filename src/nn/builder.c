@@ -93,19 +93,19 @@ oq_status oq_declare_table(oq_builder *b, oq_table *t, const char *name, int64_t
 oq_status oq_declare_conv2d(oq_builder *b, oq_conv2d *c, const char *name, int64_t c_out, int64_t c_in,
                             int kernel)
 {
-    const int pad = (kernel - 1) / 2;
-    *c = (oq_conv2d){.has_bias = true};
-    c->spec = (oq_conv2d_spec){.c_out = c_out,
-                               .c_in = c_in,
-                               .kh = kernel,
-                               .kw = kernel,
-                               .stride = 1,
-                               .pad_top = pad,
-                               .pad_left = pad,
-                               .pad_bottom = pad,
-                               .pad_right = pad};
+    *c = (oq_conv2d){.has_bias = true, .spec = oq_conv2d_same(c_out, c_in, kernel)};
     OQ_TRY(full_name(b, name, &c->name));
     return push(b, (oq_item){.kind = OQ_ITEM_CONV2D, .u.conv2d = c});
+}
+
+oq_status oq_declare_conv3d(oq_builder *b, oq_conv2d *c, const char *name, int64_t c_out, int64_t c_in,
+                            int kt, int kernel)
+{
+    OQ_TRY(oq_declare_conv2d(b, c, name, c_out, c_in, kernel));
+    c->spec.kt = kt;
+    c->spec.stride_t = 1;
+    c->spec.pad_front = kt - 1;
+    return OQ_OK;
 }
 
 oq_status oq_declare_attention(oq_builder *b, oq_attention *a, const char *name, oq_attention_spec spec)

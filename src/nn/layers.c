@@ -38,40 +38,73 @@ oq_status oq_linear_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_ten
     return ex->observer(ex->observer_user, l, x, y);
 }
 
-static int64_t conv_out(int64_t size, int pad, int kernel, int stride)
+/* Runs a convolution whose shapes were checked. */
+static oq_status run_conv(oq_exec *ex, const oq_conv2d *c, oq_conv2d_args args)
 {
-    return (size + pad - kernel) / stride + 1;
+    if (!c->kernel) return oq_fail(ex->env, OQ_E_UNSUPPORTED, "layer '%s' has no kernel", c->name);
+    const oq_mark mark = oq_mark_get(ex);
+    args.spec = &c->spec;
+    args.packed = c->packed;
+    args.bias = c->bias;
+    OQ_TRY(kernel_scratch(ex, c->kernel->scratch_bytes(&c->spec, args.batch, args.h, args.w), &args.scratch));
+    oq_mark_reset(ex, mark);
+    if (ex->measure || args.y.rows == 0) return OQ_OK;
+    c->kernel->run(ex->device, &args);
+    return OQ_OK;
 }
 
 oq_status oq_conv2d_forward(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, int64_t batch,
                             int64_t h, int64_t w)
 {
     const oq_conv2d_spec *s = &c->spec;
-    const int64_t oh = conv_out(h, s->pad_top + s->pad_bottom, s->kh, s->stride);
-    const int64_t ow = conv_out(w, s->pad_left + s->pad_right, s->kw, s->stride);
-    if (x.cols != s->c_in || y.cols != s->c_out || x.rows != batch * h * w || y.rows != batch * oh * ow)
+    const int64_t oh = oq_conv2d_out_h(s, h), ow = oq_conv2d_out_w(s, w);
+    if (x.cols != s->c_in || y.cols != s->c_out || x.rows != batch * h * w || y.rows != batch * oh * ow ||
+        s->kt)
         return oq_fail(ex->env, OQ_E_ARG,
                        "layer '%s': [%lld,%lld] to [%lld,%lld] does not fit %lld x %lld x %lld pixels",
                        c->name, (long long)x.rows, (long long)x.cols, (long long)y.rows, (long long)y.cols,
                        (long long)batch, (long long)h, (long long)w);
-    if (!c->kernel) return oq_fail(ex->env, OQ_E_UNSUPPORTED, "layer '%s' has no kernel", c->name);
+    return run_conv(ex, c, (oq_conv2d_args){.x = x, .y = y, .batch = batch, .h = h, .w = w});
+}
 
-    const oq_mark mark = oq_mark_get(ex);
-    void *scratch = NULL;
-    OQ_TRY(kernel_scratch(ex, c->kernel->scratch_bytes(s, batch, h, w), &scratch));
-    oq_mark_reset(ex, mark);
-    if (ex->measure) return OQ_OK;
-    const oq_conv2d_args args = {.spec = s,
-                                 .packed = c->packed,
-                                 .bias = c->bias,
-                                 .scratch = scratch,
-                                 .x = x,
-                                 .y = y,
-                                 .batch = batch,
-                                 .h = h,
-                                 .w = w};
-    c->kernel->run(ex->device, &args);
-    return OQ_OK;
+/* Are `before` frames that go before x's? */
+static bool fits_before(const oq_conv2d_spec *s, oq_tensor before, oq_tensor x, int64_t entry_pixels)
+{
+    if (before.rows == 0) return true;
+    return before.cols == x.cols && before.dtype == x.dtype && entry_pixels > 0 &&
+           before.rows % entry_pixels == 0 && before.rows / entry_pixels <= s->pad_front;
+}
+
+oq_status oq_conv3d_forward(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, oq_tensor before,
+                            int64_t batch, int64_t frames, int64_t h, int64_t w)
+{
+    const oq_conv2d_spec *s = &c->spec;
+    const int64_t out = s->kt ? batch * oq_conv2d_out_frames(s, frames) : 0;
+    if (s->kt == 0 || x.cols != s->c_in || y.cols != s->c_out || x.rows != batch * frames * h * w ||
+        y.rows != out * oq_conv2d_out_h(s, h) * oq_conv2d_out_w(s, w))
+        return oq_fail(
+            ex->env, OQ_E_ARG,
+            "layer '%s': [%lld,%lld] to [%lld,%lld] does not fit %lld x %lld frames of %lld x %lld "
+            "pixels",
+            c->name, (long long)x.rows, (long long)x.cols, (long long)y.rows, (long long)y.cols,
+            (long long)batch, (long long)frames, (long long)h, (long long)w);
+    if (!fits_before(s, before, x, batch * h * w))
+        return oq_fail(
+            ex->env, OQ_E_ARG,
+            "layer '%s': [%lld,%lld] are not at most %d frames of %lld x %lld x %lld pixels before "
+            "the first",
+            c->name, (long long)before.rows, (long long)before.cols, s->pad_front, (long long)batch,
+            (long long)h, (long long)w);
+    const int64_t n_before = before.rows ? before.rows / (batch * h * w) : 0;
+    return run_conv(ex, c,
+                    (oq_conv2d_args){.x = x,
+                                     .y = y,
+                                     .batch = batch,
+                                     .h = h,
+                                     .w = w,
+                                     .frames = frames,
+                                     .before = before,
+                                     .n_before = n_before});
 }
 
 static oq_status check_attention(oq_exec *ex, const oq_attention *a, oq_tensor o, oq_tensor q, oq_tensor k,

@@ -42,7 +42,7 @@ typedef struct oq_table { /* embedding table, kept in the compute type (or the f
     oq_tensor   tensor;    /* load */
 } oq_table;
 
-typedef struct oq_conv2d {
+typedef struct oq_conv2d { /* over images, or over videos where spec.kt > 0 */
     const char             *name;     /* "decoder.conv_in"; tensors name.weight, name.bias */
     bool                    has_bias;
     oq_conv2d_spec          spec;
@@ -100,6 +100,9 @@ oq_status oq_declare_vector(oq_builder *b, oq_vector *v, const char *name, int64
 oq_status oq_declare_table(oq_builder *b, oq_table *t, const char *name, int64_t rows, int64_t cols);
 /* Same-size convolution: padding (k - 1) / 2 on all sides, stride 1, with bias; adjust l->spec before plan if not. */
 oq_status oq_declare_conv2d(oq_builder *b, oq_conv2d *c, const char *name, int64_t c_out, int64_t c_in, int kernel);
+/* Causal over frames: a window of kt frames that ends with the present one, and kernel x kernel pixels as above; weight
+ * [c_out, c_in, kt, kernel, kernel]. Strides and other paddings: adjust c->spec before plan. */
+oq_status oq_declare_conv3d(oq_builder *b, oq_conv2d *c, const char *name, int64_t c_out, int64_t c_in, int kt, int kernel);
 oq_status oq_declare_attention(oq_builder *b, oq_attention *a, const char *name, oq_attention_spec spec);
 
 /* ---- execution ----------------------------------------------------------------------------------------- */
@@ -141,6 +144,12 @@ oq_status oq_download(oq_exec *ex, void *dst, oq_tensor src); /* contiguous src;
 oq_status oq_linear_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x);
 oq_status oq_conv2d_forward(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, int64_t batch, int64_t h,
                             int64_t w);
+/* Of one declared by oq_declare_conv3d: x [batch*frames*h*w, c_in] (NDHWC), y [batch*out_frames*out_h*out_w, c_out] with
+ * oq_conv2d_out_frames and so on (backend.h). `before`: the frames before x's first, [batch*n*h*w, c_in], at most
+ * spec.pad_front of them (a video in pieces keeps its last ones for this); oq_absent(): none. Frames further back are
+ * zeros. */
+oq_status oq_conv3d_forward(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, oq_tensor before, int64_t batch,
+                            int64_t frames, int64_t h, int64_t w);
 /* scale 0 means head_dim^-0.5; key_mask and bias may be NULL (host pointers are the caller's duty to upload). */
 typedef struct oq_attention_extra {
     float          scale;

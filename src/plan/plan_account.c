@@ -96,9 +96,10 @@ static oq_status account_linear(account *a, const oq_plan_layer *layer)
 static oq_status account_conv2d(account *a, const oq_conv2d *c)
 {
     const oq_conv2d_spec *s = &c->spec;
-    const int64_t dim[4] = {s->c_out, s->c_in, s->kh, s->kw};
-    a->c->params += dim[0] * dim[1] * dim[2] * dim[3] + (c->has_bias ? s->c_out : 0);
-    OQ_TRY(need(a, c->name, ".weight", dim, 4));
+    const int64_t video[5] = {s->c_out, s->c_in, s->kt, s->kh, s->kw};
+    const int64_t image[4] = {s->c_out, s->c_in, s->kh, s->kw};
+    a->c->params += s->c_out * s->c_in * oq_conv2d_taps_t(s) * s->kh * s->kw + (c->has_bias ? s->c_out : 0);
+    OQ_TRY(need(a, c->name, ".weight", s->kt ? video : image, s->kt ? 5 : 4));
     return c->has_bias ? need(a, c->name, ".bias", &s->c_out, 1) : OQ_OK;
 }
 

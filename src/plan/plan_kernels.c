@@ -98,16 +98,25 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
     return OQ_OK;
 }
 
+/* A weight that the file holds, or the run rounds, as bf16 may rest as such. */
+static const oq_dtype *conv2d_weight(const oq_plan *plan, oq_plan_component *c, const oq_conv2d *conv)
+{
+    const oq_ckpt_tensor *file = oq_plan_tensor(c, conv->name, ".weight");
+    return plan->compute == &oq_dtype_bf16 || (file && file->dtype == &oq_dtype_bf16) ? &oq_dtype_bf16 : NULL;
+}
+
 static oq_status choose_conv2d(oq_plan *plan, oq_plan_component *c, oq_conv2d *conv)
 {
-    const oq_conv2d_spec *s = &conv->spec;
+    oq_conv2d_spec *s = &conv->spec;
+    s->compute = plan->compute;
+    s->weight = conv2d_weight(plan, c, conv);
     conv->kernel = plan->backend->find_conv2d(plan->device, s);
     if (!conv->kernel)
         return oq_fail(plan->env, OQ_E_UNSUPPORTED,
-                       "%s: layer '%s': backend '%s' has no kernel for a %d x %d convolution", c->name,
-                       conv->name, plan->backend->name, s->kh, s->kw);
+                       "%s: layer '%s': backend '%s' has no kernel for a %d x %d x %d convolution", c->name,
+                       conv->name, plan->backend->name, oq_conv2d_taps_t(s), s->kh, s->kw);
     c->bytes += padded(conv->kernel->packed_bytes(s)) + (conv->has_bias ? padded((size_t)s->c_out * 4) : 0);
-    const size_t temporary = (size_t)(s->c_out * s->c_in * s->kh * s->kw) * 4;
+    const size_t temporary = (size_t)(s->c_out * s->c_in * oq_conv2d_taps_t(s) * s->kh * s->kw) * 4;
     if (temporary > c->load_bytes) c->load_bytes = temporary;
     return OQ_OK;
 }

@@ -1,5 +1,6 @@
 /* kcheck_conv2d.c -- every convolution against a direct sum in double: channel tails, borders on any side,
- * strides, batches, rows wider than a segment and images higher than a band. */
+ * strides, batches, rows wider than a segment and images higher than a band, enlarged images, videos with frames of
+ * an earlier piece before them. */
 #include "kernels/kcheck.h"
 
 #include <math.h>
@@ -10,55 +11,114 @@
 
 typedef struct problem {
     oq_conv2d_spec spec;
-    int64_t batch, h, w, oh, ow;
-    kc_matrix x;
-    float *weight; /* [c_out, c_in, kh, kw] */
+    int64_t batch, h, w, oh, ow, frames, out_frames, n_before; /* images: one frame */
+    kc_matrix x, before;
+    float *weight; /* [c_out, c_in, kt, kh, kw] */
     kc_buf bias;
     bool has_bias;
     kc_class class;
-    double *want, *bound; /* [batch*oh*ow, c_out] */
+    double *want, *bound; /* [batch*out_frames*oh*ow, c_out] */
 } problem;
 
 typedef struct shape {
     int64_t batch, h, w;
-    oq_conv2d_spec spec; /* c_out, c_in, kh, kw, stride, pads: top, left, bottom, right */
+    oq_conv2d_spec spec;
+    int64_t frames, n_before; /* of videos */
 } shape;
 
+#define CONV(out, in, h, w, step, top, left, bottom, right)                                                  \
+    .c_out = out, .c_in = in, .kh = h, .kw = w, .stride = step, .pad_top = top, .pad_left = left,            \
+    .pad_bottom = bottom, .pad_right = right
+#define IMAGE(...)    {CONV(__VA_ARGS__)}, 0, 0
+#define ENLARGED(...) {CONV(__VA_ARGS__), .upsample = 2}, 0, 0
+#define VIDEO(t, st, ...)                                                                                    \
+    {                                                                                                        \
+        CONV(__VA_ARGS__), .kt = t, .stride_t = st, .pad_front = t - 1                                       \
+    }
+
+/* batch, h, w, CONV, frames of a video, frames before them */
 static const shape shapes[] = {
-    {1, 1, 1, {1, 1, 1, 1, 1, 0, 0, 0, 0}},     {1, 1, 1, {3, 2, 3, 3, 1, 1, 1, 1, 1}},
-    {1, 7, 5, {3, 3, 3, 3, 1, 1, 1, 1, 1}},     {2, 6, 13, {16, 3, 3, 3, 1, 1, 1, 1, 1}},
-    {1, 9, 12, {17, 16, 3, 3, 1, 1, 1, 1, 1}},  {1, 8, 25, {32, 17, 3, 3, 1, 1, 1, 1, 1}},
-    {1, 5, 24, {33, 32, 3, 3, 1, 1, 1, 1, 1}},  {1, 4, 23, {48, 33, 3, 3, 1, 1, 1, 1, 1}},
-    {1, 6, 11, {49, 8, 3, 3, 1, 1, 1, 1, 1}},   {2, 3, 10, {64, 64, 3, 3, 1, 1, 1, 1, 1}},
-    {1, 8, 8, {96, 31, 3, 3, 1, 1, 1, 1, 1}},   {1, 8, 8, {128, 16, 3, 3, 1, 1, 1, 1, 1}},
-    {1, 8, 8, {7, 5, 3, 3, 2, 0, 0, 1, 1}},     {2, 9, 14, {32, 16, 3, 3, 2, 0, 0, 1, 1}},
-    {1, 15, 33, {24, 9, 3, 3, 2, 1, 1, 1, 1}},  {1, 16, 50, {40, 24, 3, 3, 2, 0, 0, 1, 1}},
-    {1, 5, 9, {16, 32, 1, 1, 1, 0, 0, 0, 0}},   {2, 7, 30, {33, 15, 1, 1, 1, 0, 0, 0, 0}},
-    {1, 6, 7, {8, 12, 1, 1, 2, 0, 0, 0, 0}},    {1, 6, 9, {19, 4, 3, 3, 1, 0, 0, 0, 0}},
-    {2, 8, 9, {4, 6, 2, 3, 1, 1, 0, 0, 2}},     {1, 9, 9, {5, 7, 5, 1, 1, 2, 0, 2, 0}},
-    {1, 11, 6, {6, 5, 1, 4, 1, 0, 3, 0, 0}},    {1, 12, 12, {5, 3, 4, 4, 3, 0, 1, 2, 0}},
-    {1, 3, 197, {16, 8, 3, 3, 1, 1, 1, 1, 1}},  {1, 2, 300, {3, 16, 3, 3, 1, 1, 1, 1, 1}},
-    {1, 40, 250, {4, 64, 3, 3, 1, 1, 1, 1, 1}}, {1, 70, 200, {2, 64, 3, 3, 2, 0, 0, 1, 1}},
+    {1, 1, 1, IMAGE(1, 1, 1, 1, 1, 0, 0, 0, 0)},
+    {1, 1, 1, IMAGE(3, 2, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 7, 5, IMAGE(3, 3, 3, 3, 1, 1, 1, 1, 1)},
+    {2, 6, 13, IMAGE(16, 3, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 9, 12, IMAGE(17, 16, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 8, 25, IMAGE(32, 17, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 5, 24, IMAGE(33, 32, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 4, 23, IMAGE(48, 33, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 6, 11, IMAGE(49, 8, 3, 3, 1, 1, 1, 1, 1)},
+    {2, 3, 10, IMAGE(64, 64, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 8, 8, IMAGE(96, 31, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 8, 8, IMAGE(128, 16, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 8, 8, IMAGE(7, 5, 3, 3, 2, 0, 0, 1, 1)},
+    {2, 9, 14, IMAGE(32, 16, 3, 3, 2, 0, 0, 1, 1)},
+    {1, 15, 33, IMAGE(24, 9, 3, 3, 2, 1, 1, 1, 1)},
+    {1, 16, 50, IMAGE(40, 24, 3, 3, 2, 0, 0, 1, 1)},
+    {1, 5, 9, IMAGE(16, 32, 1, 1, 1, 0, 0, 0, 0)},
+    {2, 7, 30, IMAGE(33, 15, 1, 1, 1, 0, 0, 0, 0)},
+    {1, 6, 7, IMAGE(8, 12, 1, 1, 2, 0, 0, 0, 0)},
+    {1, 6, 9, IMAGE(19, 4, 3, 3, 1, 0, 0, 0, 0)},
+    {2, 8, 9, IMAGE(4, 6, 2, 3, 1, 1, 0, 0, 2)},
+    {1, 9, 9, IMAGE(5, 7, 5, 1, 1, 2, 0, 2, 0)},
+    {1, 11, 6, IMAGE(6, 5, 1, 4, 1, 0, 3, 0, 0)},
+    {1, 12, 12, IMAGE(5, 3, 4, 4, 3, 0, 1, 2, 0)},
+    {1, 3, 197, IMAGE(16, 8, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 2, 300, IMAGE(3, 16, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 40, 250, IMAGE(4, 64, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 70, 200, IMAGE(2, 64, 3, 3, 2, 0, 0, 1, 1)},
+    /* enlarged by two */
+    {1, 1, 1, ENLARGED(2, 3, 3, 3, 1, 1, 1, 1, 1)},
+    {2, 5, 7, ENLARGED(17, 20, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 9, 33, ENLARGED(32, 64, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 4, 6, ENLARGED(8, 5, 1, 1, 1, 0, 0, 0, 0)},
+    /* videos */
+    {1, 3, 4, VIDEO(3, 1, 5, 6, 3, 3, 1, 1, 1, 1, 1), 1, 0},
+    {1, 4, 5, VIDEO(3, 1, 33, 32, 3, 3, 1, 1, 1, 1, 1), 4, 0},
+    {2, 5, 9, VIDEO(3, 1, 16, 17, 3, 3, 1, 1, 1, 1, 1), 2, 1},
+    {1, 6, 13, VIDEO(3, 1, 64, 48, 3, 3, 1, 1, 1, 1, 1), 3, 2},
+    {2, 4, 6, VIDEO(3, 1, 24, 16, 1, 1, 1, 0, 0, 0, 0), 3, 2},
+    {1, 4, 6, {CONV(24, 32, 1, 1, 1, 0, 0, 0, 0), .kt = 3, .stride_t = 2, .pad_front = 1}, 4, 1},
+    {1, 7, 5, VIDEO(1, 1, 12, 8, 1, 1, 1, 0, 0, 0, 0), 3, 0},
+    {1, 6, 7, VIDEO(1, 1, 9, 8, 3, 3, 2, 0, 0, 1, 1), 2, 0},
+    {1,
+     4,
+     5,
+     {CONV(16, 24, 3, 3, 1, 1, 1, 1, 1), .upsample = 2, .kt = 3, .stride_t = 1, .pad_front = 2},
+     2,
+     1},
 };
 
-static const float *x_at(const problem *p, const float *x, int64_t b, int64_t y, int64_t col)
+static float *values(kcheck *kc, const kc_matrix *m)
 {
-    if (y < 0 || y >= p->h || col < 0 || col >= p->w) return NULL;
-    return x + ((b * p->h + y) * p->w + col) * p->spec.c_in;
+    float *const x = oq_alloc(kc->env, (size_t)(m->t.rows * m->t.cols + 1) * sizeof *x);
+    kc_matrix_get(m, x);
+    return x;
 }
 
-static void solve_pixel(problem *p, const float *x, int64_t row)
+/* Channels of one pixel of the enlarged frame `t` of entry b; NULL: zeros. */
+static const float *x_at(const problem *p, const float *x, const float *before, int64_t b, int64_t t,
+                         int64_t y, int64_t col)
+{
+    const int64_t up = oq_conv2d_enlarge(&p->spec);
+    if (t < -p->n_before || y < 0 || y >= p->h * up || col < 0 || col >= p->w * up) return NULL;
+    const int64_t frame = t < 0 ? b * p->n_before + p->n_before + t : b * p->frames + t;
+    return (t < 0 ? before : x) + ((frame * p->h + y / up) * p->w + col / up) * p->spec.c_in;
+}
+
+static void solve_pixel(problem *p, const float *x, const float *before, int64_t row)
 {
     const oq_conv2d_spec *const s = &p->spec;
-    const int64_t ox = row % p->ow, oy = row / p->ow % p->oh, b = row / (p->ow * p->oh);
-    const int64_t taps = (int64_t)s->kh * s->kw;
+    const int64_t ox = row % p->ow, oy = row / p->ow % p->oh, t = row / (p->ow * p->oh) % p->out_frames;
+    const int64_t b = row / (p->ow * p->oh * p->out_frames), pixels = (int64_t)s->kh * s->kw;
+    const int64_t taps = pixels * oq_conv2d_taps_t(s), first = s->kt ? t * s->stride_t - s->pad_front : 0;
     for (int64_t o = 0; o < s->c_out; o++) {
         double sum = p->has_bias ? (double)((const float *)p->bias.data)[o] : 0.0, size = fabs(sum);
-        for (int64_t t = 0; t < taps; t++) {
-            const float *const in = x_at(p, x, b, oy * s->stride - s->pad_top + t / s->kw,
-                                         ox * s->stride - s->pad_left + t % s->kw);
+        for (int64_t k = 0; k < taps; k++) {
+            const float *const in =
+                x_at(p, x, before, b, first + k / pixels, oy * s->stride - s->pad_top + k % pixels / s->kw,
+                     ox * s->stride - s->pad_left + k % s->kw);
             for (int64_t c = 0; in && c < s->c_in; c++) {
-                const double one = (double)in[c] * (double)p->weight[(o * s->c_in + c) * taps + t];
+                const double one = (double)in[c] * (double)p->weight[(o * s->c_in + c) * taps + k];
                 sum += one, size += fabs(one);
             }
         }
@@ -67,34 +127,53 @@ static void solve_pixel(problem *p, const float *x, int64_t row)
     }
 }
 
+static kc_matrix random_matrix(kcheck *kc, kc_rng *rng, const oq_dtype *type, kc_class class, int64_t rows,
+                               int64_t cols)
+{
+    kc_matrix m = kc_matrix_new(kc, type, rows, cols, cols + kc_below(rng, 2) * 5);
+    float *const x = oq_alloc(kc->env, (size_t)(rows * cols + 1) * sizeof *x);
+    kc_fill(rng, class, x, rows, cols);
+    kc_matrix_set(&m, x);
+    oq_free(kc->env, x);
+    return m;
+}
+
+static void solve(kcheck *kc, problem *p)
+{
+    const int64_t rows = p->batch * p->out_frames * p->oh * p->ow;
+    float *const x = values(kc, &p->x), *const before = values(kc, &p->before);
+    p->want = oq_alloc(kc->env, (size_t)(rows * p->spec.c_out) * sizeof *p->want);
+    p->bound = oq_alloc(kc->env, (size_t)(rows * p->spec.c_out) * sizeof *p->bound);
+    for (int64_t i = 0; i < rows; i++) solve_pixel(p, x, before, i);
+    oq_free(kc->env, x), oq_free(kc->env, before);
+}
+
 static problem make(kcheck *kc, kc_rng *rng, const shape *at, const oq_dtype *type, kc_class class)
 {
     const oq_conv2d_spec *const s = &at->spec;
+    const bool video = s->kt > 0;
     problem p = {.spec = *s, .batch = at->batch, .h = at->h, .w = at->w, .class = class};
-    p.oh = (at->h + s->pad_top + s->pad_bottom - s->kh) / s->stride + 1;
-    p.ow = (at->w + s->pad_left + s->pad_right - s->kw) / s->stride + 1;
-    const int64_t rows = p.batch * p.h * p.w, out = p.batch * p.oh * p.ow * s->c_out;
-    const int64_t n_weights = s->c_out * s->c_in * s->kh * s->kw;
-    p.x = kc_matrix_new(kc, type, rows, s->c_in, s->c_in + kc_below(rng, 2) * 5);
-    float *const x = oq_alloc(kc->env, (size_t)(rows * s->c_in) * sizeof *x);
-    kc_fill(rng, class, x, rows, s->c_in);
-    kc_matrix_set(&p.x, x);
-    kc_matrix_get(&p.x, x);
+    p.oh = oq_conv2d_out_h(s, at->h);
+    p.ow = oq_conv2d_out_w(s, at->w);
+    p.frames = video ? at->frames : 1;
+    p.out_frames = video ? oq_conv2d_out_frames(s, at->frames) : 1;
+    p.n_before = at->n_before;
+    const int64_t pixels = p.h * p.w, n_weights = s->c_out * s->c_in * oq_conv2d_taps_t(s) * s->kh * s->kw;
+    p.x = random_matrix(kc, rng, type, class, p.batch * p.frames * pixels, s->c_in);
+    p.before = random_matrix(kc, rng, type, class == KC_NAN_ROW ? KC_NORMAL : class,
+                             p.batch * p.n_before * pixels, s->c_in);
     p.weight = oq_alloc(kc->env, (size_t)n_weights * sizeof *p.weight);
     for (int64_t i = 0; i < n_weights; i++) p.weight[i] = kc_normal(rng);
     p.bias = kc_buf_new(kc, (size_t)s->c_out * sizeof(float), 4);
     for (int64_t i = 0; i < s->c_out; i++) ((float *)p.bias.data)[i] = kc_normal(rng);
     p.has_bias = kc_below(rng, 3) > 0;
-    p.want = oq_alloc(kc->env, (size_t)out * sizeof *p.want);
-    p.bound = oq_alloc(kc->env, (size_t)out * sizeof *p.bound);
-    for (int64_t i = 0; i < p.batch * p.oh * p.ow; i++) solve_pixel(&p, x, i);
-    oq_free(kc->env, x);
+    solve(kc, &p);
     return p;
 }
 
 static void free_problem(kcheck *kc, problem *p)
 {
-    kc_matrix_free(kc, &p->x), kc_buf_free(kc, &p->bias);
+    kc_matrix_free(kc, &p->x), kc_matrix_free(kc, &p->before), kc_buf_free(kc, &p->bias);
     oq_free(kc->env, p->weight), oq_free(kc->env, p->want), oq_free(kc->env, p->bound);
 }
 
@@ -110,7 +189,10 @@ static bool run_once(kcheck *kc, oq_device *device, const oq_conv2d_kernel *kern
                                  .y = y,
                                  .batch = p->batch,
                                  .h = p->h,
-                                 .w = p->w};
+                                 .w = p->w,
+                                 .frames = p->spec.kt ? p->frames : 0,
+                                 .before = p->before.t,
+                                 .n_before = p->n_before};
     kernel->run(device, &args);
     const bool intact = kc_buf_intact(&scratch);
     kc_buf_free(kc, &scratch);
@@ -132,7 +214,7 @@ static bool all_near(kcheck *kc, kc_row *row, const problem *p, const kc_matrix 
 static void check_kernel(kcheck *kc, kc_row *row, const oq_conv2d_kernel *kernel, const problem *p)
 {
     const oq_dtype *const types[2] = {&oq_dtype_f32, &oq_dtype_bf16};
-    const int64_t rows = p->batch * p->oh * p->ow, cols = p->spec.c_out;
+    const int64_t rows = p->batch * p->out_frames * p->oh * p->ow, cols = p->spec.c_out;
     kc_buf packed = kc_buf_new(kc, kernel->packed_bytes(&p->spec), 0);
     kernel->pack(packed.data, p->weight, &p->spec);
     for (int t = 0; t < 2; t++) {
@@ -141,14 +223,15 @@ static void check_kernel(kcheck *kc, kc_row *row, const oq_conv2d_kernel *kernel
         bool ok = run_once(kc, kc->device, kernel, p, &packed, y.t);
         ok &= run_once(kc, &kc->single, kernel, p, &packed, alone.t);
         const bool near = all_near(kc, row, p, &y), same = kc_matrix_same(&y, &alone);
-        ok &= kc_matrix_intact(&y) && kc_matrix_intact(&p->x) && kc_buf_intact(&packed) &&
-              kc_buf_intact(&p->bias);
+        ok &= kc_matrix_intact(&y) && kc_matrix_intact(&p->x) && kc_matrix_intact(&p->before) &&
+              kc_buf_intact(&packed) && kc_buf_intact(&p->bias);
         kc_case(kc, row, ok && near && same,
-                "%lldx%lldx%lld, %lld to %lld channels, %dx%d, stride %d, %s, %s to %s: guards %d, near %d, "
-                "same %d",
-                (long long)p->batch, (long long)p->h, (long long)p->w, (long long)p->spec.c_in,
-                (long long)p->spec.c_out, p->spec.kh, p->spec.kw, p->spec.stride, kc_class_name(p->class),
-                p->x.t.dtype->label, types[t]->label, ok, near, same);
+                "%lldx%lldx%lldx%lld, %lld to %lld channels, %dx%dx%d, stride %d, %s, %s to %s: guards %d, "
+                "near %d, same %d",
+                (long long)p->batch, (long long)p->frames, (long long)p->h, (long long)p->w,
+                (long long)p->spec.c_in, (long long)p->spec.c_out, p->spec.kt, p->spec.kh, p->spec.kw,
+                p->spec.stride, kc_class_name(p->class), p->x.t.dtype->label, types[t]->label, ok, near,
+                same);
         kc_matrix_free(kc, &y), kc_matrix_free(kc, &alone);
     }
     kc_buf_free(kc, &packed);
@@ -189,7 +272,7 @@ static void bench_run(void *user)
 
 static void bench_shape(kcheck *kc, const oq_conv2d_kernel *kernel, int64_t c_in, int64_t c_out, int64_t size)
 {
-    const oq_conv2d_spec spec = {c_out, c_in, 3, 3, 1, 1, 1, 1, 1};
+    const oq_conv2d_spec spec = oq_conv2d_same(c_out, c_in, 3);
     kc_buf packed = kc_buf_new(kc, kernel->packed_bytes(&spec), 0);
     kc_buf scratch = kc_buf_new(kc, kernel->scratch_bytes(&spec, 1, size, size), 0);
     kc_matrix x = kc_matrix_new(kc, &oq_dtype_f32, size * size, c_in, c_in);

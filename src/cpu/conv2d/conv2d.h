@@ -6,14 +6,10 @@
 
 extern const oq_conv2d_kernel oq_conv2d_ref, oq_conv2d_avx2, oq_conv2d_avx512;
 
-static inline int64_t oq_conv2d_out_h(const oq_conv2d_spec *s, int64_t h)
+/* Does the kernel have to know about frames or enlarged images? */
+static inline bool oq_conv2d_flat(const oq_conv2d_spec *s)
 {
-    return (h + s->pad_top + s->pad_bottom - s->kh) / s->stride + 1;
-}
-
-static inline int64_t oq_conv2d_out_w(const oq_conv2d_spec *s, int64_t w)
-{
-    return (w + s->pad_left + s->pad_right - s->kw) / s->stride + 1;
+    return s->kt == 0 && oq_conv2d_enlarge(s) == 1;
 }
 
 #endif

@@ -17,7 +17,7 @@
 
 static bool accepts(const oq_conv2d_spec *s)
 {
-    return s->c_in > 0 && s->c_out > 0 && s->stride >= 1 && s->kh >= 1 && s->kw >= 1;
+    return oq_conv2d_flat(s) && s->c_in > 0 && s->c_out > 0 && s->stride >= 1 && s->kh >= 1 && s->kw >= 1;
 }
 
 static int64_t n_panels(const oq_conv2d_spec *s)

@@ -39,7 +39,8 @@ static geometry geometry_of(const oq_conv2d_spec *s, int64_t batch, int64_t h, i
 
 static bool accepts(const oq_conv2d_spec *spec)
 {
-    return spec->stride >= 1 && spec->c_in > 0 && spec->c_out > 0;
+    return spec->kt == 0 && oq_conv2d_enlarge(spec) == 1 && spec->stride >= 1 && spec->c_in > 0 &&
+           spec->c_out > 0;
 }
 
 static size_t packed_bytes(const oq_conv2d_spec *s)

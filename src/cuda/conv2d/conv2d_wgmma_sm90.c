@@ -5,7 +5,8 @@
 
 static bool accepts(const oq_conv2d_spec *s)
 {
-    return s->stride == 1 && s->kh * s->kw > 1 && s->c_in % 64 == 0;
+    return s->kt == 0 && oq_conv2d_enlarge(s) == 1 && s->stride == 1 && s->kh * s->kw > 1 &&
+           s->c_in % 64 == 0;
 }
 
 static size_t weight_bytes(const oq_conv2d_spec *s)

@@ -222,10 +222,12 @@ static void each_convolution(void **state)
         if (kernel->need & ~oq_cpu_probe()) continue;
         oq_device d;
         level_device(0, &d);
-        convolve(&d, kernel, (oq_conv2d_spec){4, 3, 3, 3, 2, 0, 0, 1, 1}, (int64_t[3]){2, 5, 4}, 1, true,
-                 conv_down, OQ_COUNT(conv_down));
-        convolve(&d, kernel, (oq_conv2d_spec){2, 3, 3, 3, 1, 1, 1, 1, 1}, (int64_t[3]){1, 3, 4}, 5, false,
-                 conv_same, OQ_COUNT(conv_same));
+        convolve(&d, kernel,
+                 (oq_conv2d_spec){
+                     .c_out = 4, .c_in = 3, .kh = 3, .kw = 3, .stride = 2, .pad_bottom = 1, .pad_right = 1},
+                 (int64_t[3]){2, 5, 4}, 1, true, conv_down, OQ_COUNT(conv_down));
+        convolve(&d, kernel, oq_conv2d_same(2, 3, 3), (int64_t[3]){1, 3, 4}, 5, false, conv_same,
+                 OQ_COUNT(conv_same));
         n_run++;
     }
     assert_true(n_run >= 1);

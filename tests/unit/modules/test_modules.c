@@ -74,7 +74,7 @@ static contents count(const oq_builder *b)
             break;
         case OQ_ITEM_CONV2D: {
             const oq_conv2d_spec *s = &item->u.conv2d->spec;
-            c.params += s->c_out * s->c_in * s->kh * s->kw + s->c_out;
+            c.params += s->c_out * s->c_in * oq_conv2d_taps_t(s) * s->kh * s->kw + s->c_out;
             c.tensors += 2;
             break;
         }
