@@ -41,7 +41,7 @@ static void round_to_compute(const oq_loading *ld, float *x, int64_t n)
 oq_status oq_load_vector(const oq_loading *ld, const oq_vector *v, float *dst)
 {
     OQ_TRY(oq_load_values(ld, v->name, "", &v->n, 1, dst));
-    round_to_compute(ld, dst, v->n);
+    if (!v->wide) round_to_compute(ld, dst, v->n);
     return OQ_OK;
 }
 
@@ -65,10 +65,10 @@ oq_status oq_load_table(const oq_loading *ld, const oq_table *t, void *dst)
     return st;
 }
 
-static oq_status load_bias(const oq_loading *ld, const char *name, int64_t n, float *bias)
+static oq_status load_bias(const oq_loading *ld, const char *name, int64_t n, bool wide, float *bias)
 {
     OQ_TRY(oq_load_values(ld, name, ".bias", &n, 1, bias));
-    round_to_compute(ld, bias, n);
+    if (!wide) round_to_compute(ld, bias, n);
     return OQ_OK;
 }
 
@@ -84,7 +84,7 @@ oq_status oq_load_conv2d(const oq_loading *ld, const oq_conv2d *conv, void *dst,
     if (st == OQ_OK) {
         round_to_compute(ld, values, n);
         conv->kernel->pack(dst, values, s);
-        if (conv->has_bias) st = load_bias(ld, conv->name, s->c_out, bias);
+        if (conv->has_bias) st = load_bias(ld, conv->name, s->c_out, false, bias);
     }
     oq_free(ld->env, values);
     return st;
@@ -255,7 +255,7 @@ oq_status oq_load_linear(const oq_loading *ld, const oq_plan_layer *layer, void 
     forget_parts(ld, layer);
     free_planes(ld->env, &p);
     for (int i = 0; st == OQ_OK && l->has_bias && i < l->n_parts; i++) {
-        st = load_bias(ld, l->parts[i].name, l->parts[i].n, bias);
+        st = load_bias(ld, l->parts[i].name, l->parts[i].n, l->wide, bias);
         bias += l->parts[i].n;
     }
     return st;

@@ -24,6 +24,8 @@ typedef struct oq_linear {
     int                     n_parts;
     bool                    has_bias;
     const char             *keep;    /* why it is never quantized ("embedder", "modulation"); NULL: quantizable */
+    bool                    wide;    /* set after declare: F32 weights are not rounded to the compute type */
+    bool                    flat;    /* set after declare: stored as a kernel [n, ...] whose rest, flattened, is k */
     oq_linear_spec          spec;    /* n, k by declare; scheme by plan */
     const oq_linear_kernel *kernel;  /* plan */
     const void             *packed;  /* load, backend memory */
@@ -33,6 +35,8 @@ typedef struct oq_linear {
 typedef struct oq_vector { /* norm weight, bias, pad token: f32 in backend memory, rounded to the compute type first */
     const char  *name;     /* the tensor's full name: "layers.0.attention_norm1.weight" */
     int64_t      n;
+    int64_t      rows;     /* set after declare: stored as [rows, n / rows]; 0: [n]. Axes of length 1 do not count */
+    bool         wide;     /* set after declare: not rounded */
     const float *data;     /* load */
 } oq_vector;
 

@@ -1,6 +1,7 @@
 /* module_list.c -- the networks: one line each. */
 #include "pipelines/pipeline.h"
 
+#include "modules/dit_qwen_image/dit_qwen_image.h"
 #include "modules/dit_zimage/dit_zimage.h"
 #include "modules/te_qwen3/te_qwen3.h"
 #include "modules/vae_kl/vae_kl.h"
@@ -8,10 +9,8 @@
 #include <string.h>
 
 const oq_module_type *const oq_module_list[] = {
-    &oq_module_dit_zimage,
-    &oq_module_te_qwen3,
-    &oq_module_vae_kl,
-    NULL,
+    &oq_module_dit_qwen_image, &oq_module_dit_zimage, &oq_module_te_qwen25_vl,
+    &oq_module_te_qwen3,       &oq_module_vae_kl,     NULL,
 };
 
 const oq_module_type *oq_module_find(const char *class_name)

@@ -47,8 +47,33 @@ static oq_status missing(account *a, const char *name, const char *suffix)
                    oq_plan_ckpt_name(a->c, name), suffix, file, a->c->ckpt->n_tensors);
 }
 
-/* A plain tensor name + suffix of exactly this shape and of a floating type. */
-static oq_status need(account *a, const char *name, const char *suffix, const int64_t *dim, int n)
+typedef enum shape_rule {
+    SHAPE_EXACT,
+    SHAPE_SQUEEZED, /* axes of length 1 do not count: [1, n], [n, 1, 1, 1] */
+    SHAPE_KERNEL    /* [n, ...] of a convolution for [n, k]: the rest, flattened, is k */
+} shape_rule;
+
+static int squeeze(const int64_t *dim, int n, int64_t *out)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        if (dim[i] != 1) out[count++] = dim[i];
+    return count;
+}
+
+static bool shape_fits(const oq_ckpt_tensor *t, const int64_t *dim, int n, shape_rule rule)
+{
+    int64_t have[OQ_CKPT_MAX_DIMS], want[2];
+    if (t->n_dims == n && memcmp(t->dim, dim, (size_t)n * sizeof *dim) == 0) return true;
+    if (rule == SHAPE_EXACT) return false;
+    if (rule == SHAPE_KERNEL) return t->n_dims > 2 && t->dim[0] == dim[0] && t->elems == dim[0] * dim[1];
+    const int n_have = squeeze(t->dim, t->n_dims, have), n_want = squeeze(dim, n, want);
+    return n_have == n_want && memcmp(have, want, (size_t)n_want * sizeof *want) == 0;
+}
+
+/* A plain tensor name + suffix of this shape and of a floating type. */
+static oq_status need_shaped(account *a, const char *name, const char *suffix, const int64_t *dim, int n,
+                             shape_rule rule)
 {
     const oq_ckpt_tensor *t = oq_plan_tensor(a->c, name, suffix);
     a->c->n_tensors++;
@@ -56,7 +81,7 @@ static oq_status need(account *a, const char *name, const char *suffix, const in
     if (!t) return missing(a, name, suffix);
     claim(a, t);
     a->c->file_bytes += t->bytes;
-    if (t->n_dims != n || memcmp(t->dim, dim, (size_t)n * sizeof *dim) != 0) return wrong_shape(a, t, dim, n);
+    if (!shape_fits(t, dim, n, rule)) return wrong_shape(a, t, dim, n);
     if (!t->dtype || !t->dtype->floating)
         return oq_fail(a->env, OQ_E_FORMAT,
                        "%s: tensor '%s' holds %s, the network needs floating point numbers", a->c->name,
@@ -69,6 +94,11 @@ static oq_status need(account *a, const char *name, const char *suffix, const in
             "values mean",
             a->c->name, t->name, t->type_name);
     return OQ_OK;
+}
+
+static oq_status need(account *a, const char *name, const char *suffix, const int64_t *dim, int n)
+{
+    return need_shaped(a, name, suffix, dim, n, SHAPE_EXACT);
 }
 
 static oq_status account_linear(account *a, const oq_plan_layer *layer)
@@ -86,7 +116,8 @@ static oq_status account_linear(account *a, const oq_plan_layer *layer)
                 a->c->n_tensors++;
             }
         } else {
-            OQ_TRY(need(a, part->name, ".weight", (int64_t[]){part->n, l->spec.k}, 2));
+            OQ_TRY(need_shaped(a, part->name, ".weight", (int64_t[]){part->n, l->spec.k}, 2,
+                               l->flat ? SHAPE_KERNEL : SHAPE_EXACT));
         }
         if (l->has_bias) OQ_TRY(need(a, part->name, ".bias", &part->n, 1));
     }
@@ -103,13 +134,13 @@ static oq_status account_conv2d(account *a, const oq_conv2d *c)
     return c->has_bias ? need(a, c->name, ".bias", &s->c_out, 1) : OQ_OK;
 }
 
-/* A vector may be stored as [n] or, like pad tokens, as [1, n]. */
+/* A vector may be stored as [n] or, like pad tokens and norms of convolutions, with axes of length 1. */
 static oq_status account_vector(account *a, const oq_vector *v)
 {
-    const oq_ckpt_tensor *t = oq_plan_tensor(a->c, v->name, "");
+    const int64_t rows = v->rows ? v->rows : 1;
     a->c->params += v->n;
-    const int64_t dim[2] = {1, v->n};
-    return t && t->n_dims == 2 ? need(a, v->name, "", dim, 2) : need(a, v->name, "", &dim[1], 1);
+    if (rows == 1) return need_shaped(a, v->name, "", &v->n, 1, SHAPE_SQUEEZED);
+    return need_shaped(a, v->name, "", (int64_t[]){rows, v->n / rows}, 2, SHAPE_SQUEEZED);
 }
 
 static oq_status account_items(account *a)

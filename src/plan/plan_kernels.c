@@ -26,11 +26,11 @@ static const oq_dtype *stored_type(oq_plan_component *c, const oq_linear *l)
 }
 
 /* A plain weight stays as narrow as it is in the file, unless the compute type is narrower: BF16 runs round
- * F32 files once, as `from_pretrained(torch_dtype=bfloat16)` does; F32 runs keep BF16 weights, which they
- * read exactly. */
-static const oq_format *plain_format(const oq_plan *plan, const oq_dtype *stored)
+ * F32 files once, as `from_pretrained(torch_dtype=bfloat16)` does; F32 runs and wide layers keep BF16 weights,
+ * which they read exactly. */
+static const oq_format *plain_format(const oq_plan *plan, const oq_dtype *stored, bool wide)
 {
-    if (plan->compute == &oq_dtype_bf16) return &oq_format_bf16;
+    if (plan->compute == &oq_dtype_bf16 && !wide) return &oq_format_bf16;
     if (stored == &oq_dtype_bf16) return &oq_format_bf16;
     return &oq_format_f32;
 }
@@ -82,7 +82,7 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
         l->spec.scheme = layer->choice.scheme;
     } else {
         layer->stored = stored_type(c, l);
-        l->spec.scheme = (oq_scheme){.weight = plain_format(plan, layer->stored)};
+        l->spec.scheme = (oq_scheme){.weight = plain_format(plan, layer->stored, l->wide)};
     }
     l->kernel = plan->backend->find_linear(plan->device, &l->spec);
     if (!l->kernel)

@@ -1,4 +1,5 @@
-/* te_qwen3.c -- Qwen3 dense: configuration, names, forward. B is 1; S tokens, D hidden size, d head width. */
+/* te_qwen3.c -- Qwen3 dense: configuration, names, and the forward pass that Qwen2.5 shares. B is 1; S tokens, D
+ * hidden size, d head width. */
 #include "modules/te_qwen3/te_qwen3.h"
 
 #include "modules/model_config.h"
@@ -89,6 +90,7 @@ static oq_status describe(oq_env *env, const oq_json *config, void *self)
     OQ_TRY(oq_model_config_read(env, WHAT, config, fields, OQ_COUNT(fields), s));
     OQ_TRY(read_rope(env, config, s));
     OQ_TRY(check_layer_types(env, config));
+    s->qk_norm = true;
     if (s->n_kv_heads == 0) s->n_kv_heads = s->n_heads;
     if (s->head_dim == 0) s->head_dim = s->hidden_size / s->n_heads;
     if (s->n_heads % s->n_kv_heads || s->head_dim < 2 || s->head_dim % 2)
@@ -110,9 +112,11 @@ static oq_status declare_layer(oq_builder *b, const oq_te_qwen3 *s, oq_te_qwen3_
     const oq_attention_spec spec = {
         .head_dim = s->head_dim, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads, .causal = true};
     OQ_TRY(oq_declare_vector(b, &l->norm1, "input_layernorm.weight", D));
-    OQ_TRY(oq_declare_fused(b, &l->qkv, "self_attn.qkv_proj", D, 0, qkv, 3, NULL));
-    OQ_TRY(oq_declare_vector(b, &l->q_norm, "self_attn.q_norm.weight", s->head_dim));
-    OQ_TRY(oq_declare_vector(b, &l->k_norm, "self_attn.k_norm.weight", s->head_dim));
+    OQ_TRY(oq_declare_fused(b, &l->qkv, "self_attn.qkv_proj", D, s->qkv_bias ? OQ_BIAS : 0, qkv, 3, NULL));
+    if (s->qk_norm) {
+        OQ_TRY(oq_declare_vector(b, &l->q_norm, "self_attn.q_norm.weight", s->head_dim));
+        OQ_TRY(oq_declare_vector(b, &l->k_norm, "self_attn.k_norm.weight", s->head_dim));
+    }
     OQ_TRY(oq_declare_attention(b, &l->attention, "self_attn", spec));
     OQ_TRY(oq_declare_linear(b, &l->o, "self_attn.o_proj", D, q, 0, NULL));
     OQ_TRY(oq_declare_vector(b, &l->norm2, "post_attention_layernorm.weight", D));
@@ -120,7 +124,7 @@ static oq_status declare_layer(oq_builder *b, const oq_te_qwen3 *s, oq_te_qwen3_
     return oq_declare_linear(b, &l->down, "mlp.down_proj", D, s->intermediate_size, 0, NULL);
 }
 
-static oq_status declare(oq_builder *b, void *self)
+oq_status oq_te_qwen3_declare(oq_builder *b, void *self)
 {
     oq_te_qwen3 *s = self;
     OQ_TRY(oq_declare_table(b, &s->embed, "embed_tokens.weight", s->vocab_size, s->hidden_size));
@@ -188,8 +192,10 @@ static oq_status attention_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_t
                     v = oq_tensor_cols(qkv, q_width + kv_width, kv_width);
     OQ_TRY(oq_rms_norm_forward(ex, h, x, &l->norm1, (float)s->eps, 0));
     OQ_TRY(oq_linear_forward(ex, &l->qkv, qkv, h));
-    OQ_TRY(oq_rms_norm_forward(ex, q, q, &l->q_norm, (float)s->eps, s->head_dim));
-    OQ_TRY(oq_rms_norm_forward(ex, k, k, &l->k_norm, (float)s->eps, s->head_dim));
+    if (s->qk_norm) {
+        OQ_TRY(oq_rms_norm_forward(ex, q, q, &l->q_norm, (float)s->eps, s->head_dim));
+        OQ_TRY(oq_rms_norm_forward(ex, k, k, &l->k_norm, (float)s->eps, s->head_dim));
+    }
     OQ_TRY(oq_rope_forward(ex, q, cos_t, sin_t, s->n_heads, s->head_dim, OQ_ROPE_HALF));
     OQ_TRY(oq_rope_forward(ex, k, cos_t, sin_t, s->n_kv_heads, s->head_dim, OQ_ROPE_HALF));
     OQ_TRY(oq_attention_forward(ex, &l->attention, o, q, k, v, NULL));
@@ -272,5 +278,5 @@ const oq_module_type oq_module_te_qwen3 = {
     .self_bytes = sizeof(oq_te_qwen3),
     .names = names,
     .describe = describe,
-    .declare = declare,
+    .declare = oq_te_qwen3_declare,
 };

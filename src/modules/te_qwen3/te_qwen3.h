@@ -1,5 +1,5 @@
-/* te_qwen3.h -- Qwen3 dense language model as a text encoder: hidden states of a chosen layer. See MODEL.md.
- */
+/* te_qwen3.h -- dense Qwen language models as text encoders: hidden states of a chosen layer. Qwen3 and the text
+ * part of Qwen2.5-VL differ in two points: norms of each head, and biases of q, k, v. See MODEL.md. */
 #ifndef OQ_MODULES_TE_QWEN3_H
 #define OQ_MODULES_TE_QWEN3_H
 
@@ -15,6 +15,7 @@ typedef struct oq_te_qwen3 {
     int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim,
         max_positions;
     double eps, rope_theta;
+    bool qk_norm, qkv_bias; /* Qwen3 has the first, Qwen2.5 the second */
     oq_table embed;
     oq_te_qwen3_layer *layers; /* [n_layers] */
     oq_vector norm;
@@ -31,6 +32,10 @@ typedef struct oq_te_qwen3_args {
 /* y: [n, hidden_size]. In measure mode ids may be NULL. */
 oq_status oq_te_qwen3_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwen3_args *args, oq_tensor y);
 
+/* What both types declare: layers, tables and norms of the filled-in configuration. */
+oq_status oq_te_qwen3_declare(oq_builder *b, void *self);
+
 extern const oq_module_type oq_module_te_qwen3;
+extern const oq_module_type oq_module_te_qwen25_vl; /* te_qwen25_vl.c */
 
 #endif

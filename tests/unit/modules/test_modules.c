@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "modules/dit_qwen_image/dit_qwen_image.h"
 #include "modules/dit_zimage/dit_zimage.h"
 #include "modules/te_qwen3/te_qwen3.h"
 #include "modules/vae_kl/vae_kl.h"
@@ -19,6 +20,8 @@
 #define ZIMAGE DATA "z_image_transformer.json"
 #define QWEN3  DATA "qwen3_4b.json"
 #define VAE    DATA "flux_vae.json"
+#define QWENI  DATA "qwen_image_transformer.json"
+#define QWEN25 DATA "qwen25_vl_7b.json"
 
 static int setup(void **state)
 {
@@ -120,6 +123,18 @@ static void test_published_models_are_whole(void **state)
     assert_int_equal(vae.quantizable, 0);
 }
 
+static void test_published_qwen_image_is_whole(void **state)
+{
+    const contents dit = declare(*state, &oq_module_dit_qwen_image, QWENI);
+    assert_int_equal(dit.params, 20430401088);
+    assert_int_equal(dit.tensors, 1933);
+    assert_int_equal(dit.quantizable, 60 * 8);
+    const contents encoder = declare(*state, &oq_module_te_qwen25_vl, QWEN25);
+    assert_int_equal(encoder.params, 7070619136);
+    assert_int_equal(encoder.tensors, 338);
+    assert_int_equal(encoder.quantizable, 28 * 4);
+}
+
 static void test_toybox_is_whole(void **state)
 {
     static const char *const folders[] = {"transformer", "text_encoder", "vae"};
@@ -145,6 +160,8 @@ typedef struct refusal {
 #define Z &oq_module_dit_zimage, ZIMAGE
 #define Q &oq_module_te_qwen3, QWEN3
 #define V &oq_module_vae_kl, VAE
+#define I &oq_module_dit_qwen_image, QWENI
+#define T &oq_module_te_qwen25_vl, QWEN25
 static const refusal refusals[] = {
     {Z, "siglip_feat_dim", "1152", OQ_E_UNSUPPORTED,
      "config.json of ZImageTransformer2DModel: 'siglip_feat_dim' is 1152, only null is supported"},
@@ -184,6 +201,22 @@ static const refusal refusals[] = {
      "32 heads over 5 key heads of width 128 do not fit together"},
     {Q, "head_dim", "127", OQ_E_FORMAT, "of width 127 do not fit together"},
     {Q, "num_experts", "8", OQ_E_UNSUPPORTED, "'num_experts' is 8, which is not known here"},
+    {I, "zero_cond_t", "true", OQ_E_UNSUPPORTED,
+     "config.json of QwenImageTransformer2DModel: 'zero_cond_t' is true, only false is supported"},
+    {I, "use_layer3d_rope", "true", OQ_E_UNSUPPORTED, "'use_layer3d_rope' is true, only false is supported"},
+    {I, "patch_size", "1", OQ_E_UNSUPPORTED, "'patch_size' is 1, only 2 is supported"},
+    {I, "axes_dims_rope", "[16,56,54]", OQ_E_FORMAT,
+     "3 'axes_dims_rope' with sum 126 do not fit 'attention_head_dim' 128"},
+    {I, "axes_dims_rope", "[16,55,57]", OQ_E_FORMAT, "'axes_dims_rope' holds the odd 55"},
+    {T, "model_type", "\"qwen3_vl\"", OQ_E_UNSUPPORTED,
+     "config.json of Qwen2.5-VL: 'model_type' is 'qwen3_vl', only 'qwen2_5_vl_text' is supported"},
+    {T, "rope_scaling", "{\"type\":\"yarn\"}", OQ_E_UNSUPPORTED,
+     "'rope_scaling.type' is 'yarn', only 'default' and 'mrope' are supported"},
+    {T, "rope_scaling", "1", OQ_E_FORMAT, "'rope_scaling' is a whole number, an object is needed"},
+    {T, "rope_theta", NULL, OQ_E_FORMAT, "'rope_theta' is missing"},
+    {T, "num_key_value_heads", "5", OQ_E_FORMAT,
+     "28 heads over 5 key heads of width 128 do not fit together"},
+    {T, "use_sliding_window", "true", OQ_E_UNSUPPORTED, "'use_sliding_window' is true"},
     {V, "act_fn", "\"mish\"", OQ_E_UNSUPPORTED,
      "config.json of AutoencoderKL: 'act_fn' is \"mish\", only \"silu\" is supported"},
     {V, "latents_mean", "[0.5]", OQ_E_UNSUPPORTED, "'latents_mean' is [0.5], only null is supported"},
@@ -320,9 +353,13 @@ static void test_vae_sizes_do_not_wrap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published_models_are_whole), cmocka_unit_test(test_toybox_is_whole),
-        cmocka_unit_test(test_configurations_are_refused), cmocka_unit_test(test_harmless_keys_pass),
-        cmocka_unit_test(test_rope_in_both_spellings),     cmocka_unit_test(test_lists_are_walkable),
+        cmocka_unit_test(test_published_models_are_whole),
+        cmocka_unit_test(test_published_qwen_image_is_whole),
+        cmocka_unit_test(test_toybox_is_whole),
+        cmocka_unit_test(test_configurations_are_refused),
+        cmocka_unit_test(test_harmless_keys_pass),
+        cmocka_unit_test(test_rope_in_both_spellings),
+        cmocka_unit_test(test_lists_are_walkable),
         cmocka_unit_test(test_vae_sizes_do_not_wrap),
     };
     return cmocka_run_group_tests_name("modules", tests, setup, teardown);

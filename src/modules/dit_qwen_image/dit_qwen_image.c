@@ -1,0 +1,139 @@
+/* dit_qwen_image.c -- Qwen-Image transformer: configuration, names, shapes. The forward pass is in
+ * dit_qwen_image_forward.c. */
+#include "modules/dit_qwen_image/dit_qwen_image.h"
+
+#include "modules/model_config.h"
+
+#include <math.h>
+
+#define WHAT "QwenImageTransformer2DModel"
+
+enum { T_FREQUENCIES = 256, MLP_RATIO = 4 }; /* constants of the published class */
+
+/* ---- configuration ------------------------------------------------------------------------------------- */
+
+#define FIELD(member) offsetof(oq_dit_qwen_image, member)
+static const oq_model_field fields[] = {
+    {"in_channels", OQ_FIELD_INT, FIELD(in_channels), 1, 4096, 64, NULL},
+    {"out_channels", OQ_FIELD_INT, FIELD(out_channels), 0, 1024, 16, NULL},
+    {"num_layers", OQ_FIELD_INT, FIELD(n_layers), 1, 1024, 60, NULL},
+    {"attention_head_dim", OQ_FIELD_INT, FIELD(head_dim), 2, 4096, 128, NULL},
+    {"num_attention_heads", OQ_FIELD_INT, FIELD(n_heads), 1, 4096, 24, NULL},
+    {"joint_attention_dim", OQ_FIELD_INT, FIELD(text_dim), 1, 1 << 17, 3584, NULL},
+    {"axes_dims_rope", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    {"patch_size", OQ_FIELD_FIXED, 0, 0, 0, 0, "2"},
+    {"guidance_embeds", OQ_FIELD_FIXED, 0, 0, 0, 0, "false"},
+    {"zero_cond_t", OQ_FIELD_FIXED, 0, 0, 0, 0, "false"},           /* the edit models */
+    {"use_additional_t_cond", OQ_FIELD_FIXED, 0, 0, 0, 0, "false"}, /* the layered models */
+    {"use_layer3d_rope", OQ_FIELD_FIXED, 0, 0, 0, 0, "false"},
+    {"pooled_projection_dim", OQ_FIELD_IGNORED, 0, 0, 0, 0,
+     NULL}, /* in published files; no weight belongs to it */
+};
+
+static oq_status read_axes(oq_env *env, const oq_json *config, oq_dit_qwen_image *s)
+{
+    static const int64_t published[OQ_DIT_QWEN_IMAGE_AXES] = {16, 56, 56};
+    int64_t n = OQ_DIT_QWEN_IMAGE_AXES, sum = 0;
+    if (oq_json_get(config, "axes_dims_rope"))
+        OQ_TRY(oq_model_config_ints(env, WHAT, config, "axes_dims_rope", 2, 4096, s->axes_dims,
+                                    OQ_DIT_QWEN_IMAGE_AXES, &n));
+    else
+        for (int i = 0; i < OQ_DIT_QWEN_IMAGE_AXES; i++) s->axes_dims[i] = published[i];
+    for (int64_t i = 0; i < n; i++) {
+        sum += s->axes_dims[i];
+        if (s->axes_dims[i] % 2)
+            return oq_fail(env, OQ_E_FORMAT, "config.json of " WHAT ": 'axes_dims_rope' holds the odd %lld",
+                           (long long)s->axes_dims[i]);
+    }
+    if (n != OQ_DIT_QWEN_IMAGE_AXES || sum != s->head_dim)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "config.json of " WHAT
+                       ": %lld 'axes_dims_rope' with sum %lld do not fit 'attention_head_dim' %lld",
+                       (long long)n, (long long)sum, (long long)s->head_dim);
+    return OQ_OK;
+}
+
+static oq_status describe(oq_env *env, const oq_json *config, void *self)
+{
+    oq_dit_qwen_image *s = self;
+    OQ_TRY(oq_model_config_read(env, WHAT, config, fields, OQ_COUNT(fields), s));
+    if (s->out_channels == 0) s->out_channels = s->in_channels;
+    s->dim = s->n_heads * s->head_dim;
+    return read_axes(env, config, s);
+}
+
+/* ---- declaration --------------------------------------------------------------------------------------- */
+
+typedef struct stream_names { /* a stream's words inside a block */
+    const char *mod, *fused, *q, *k, *v, *norm_q, *norm_k, *out, *up, *down;
+} stream_names;
+
+static const stream_names IMAGE = {
+    "img_mod.1",          "attn.to_qkv",        "attn.to_q",     "attn.to_k",          "attn.to_v",
+    "attn.norm_q.weight", "attn.norm_k.weight", "attn.to_out.0", "img_mlp.net.0.proj", "img_mlp.net.2"};
+static const stream_names TEXT = {"txt_mod.1",
+                                  "attn.add_kv_proj",
+                                  "attn.add_q_proj",
+                                  "attn.add_k_proj",
+                                  "attn.add_v_proj",
+                                  "attn.norm_added_q.weight",
+                                  "attn.norm_added_k.weight",
+                                  "attn.to_add_out",
+                                  "txt_mlp.net.0.proj",
+                                  "txt_mlp.net.2"};
+
+static oq_status declare_stream(oq_builder *b, const oq_dit_qwen_image *s, const stream_names *names,
+                                oq_dit_qwen_image_stream *out)
+{
+    const int64_t D = s->dim, F = MLP_RATIO * D;
+    const oq_part qkv[] = {{names->q, D}, {names->k, D}, {names->v, D}};
+    OQ_TRY(oq_declare_linear(b, &out->mod, names->mod, 6 * D, D, OQ_BIAS, "modulation"));
+    OQ_TRY(oq_declare_fused(b, &out->qkv, names->fused, D, OQ_BIAS, qkv, 3, NULL));
+    OQ_TRY(oq_declare_vector(b, &out->norm_q, names->norm_q, s->head_dim));
+    OQ_TRY(oq_declare_vector(b, &out->norm_k, names->norm_k, s->head_dim));
+    OQ_TRY(oq_declare_linear(b, &out->out, names->out, D, D, OQ_BIAS, NULL));
+    OQ_TRY(oq_declare_linear(b, &out->up, names->up, F, D, OQ_BIAS, NULL));
+    return oq_declare_linear(b, &out->down, names->down, D, F, OQ_BIAS, NULL);
+}
+
+static oq_status declare_block(oq_builder *b, const oq_dit_qwen_image *s, oq_dit_qwen_image_block *block)
+{
+    const oq_attention_spec spec = {.head_dim = s->head_dim, .n_heads = s->n_heads, .n_kv_heads = s->n_heads};
+    OQ_TRY(declare_stream(b, s, &IMAGE, &block->image));
+    OQ_TRY(declare_stream(b, s, &TEXT, &block->text));
+    return oq_declare_attention(b, &block->attention, "attn", spec);
+}
+
+static oq_status declare(oq_builder *b, void *self)
+{
+    oq_dit_qwen_image *s = self;
+    const int64_t D = s->dim, P = OQ_DIT_QWEN_IMAGE_PATCH;
+    OQ_TRY(oq_declare_linear(b, &s->t1, "time_text_embed.timestep_embedder.linear_1", D, T_FREQUENCIES,
+                             OQ_BIAS, "timestep embedder"));
+    OQ_TRY(oq_declare_linear(b, &s->t2, "time_text_embed.timestep_embedder.linear_2", D, D, OQ_BIAS,
+                             "timestep embedder"));
+    OQ_TRY(oq_declare_vector(b, &s->txt_norm, "txt_norm.weight", s->text_dim));
+    OQ_TRY(oq_declare_linear(b, &s->img_in, "img_in", D, s->in_channels, OQ_BIAS, "embedder"));
+    OQ_TRY(oq_declare_linear(b, &s->txt_in, "txt_in", D, s->text_dim, OQ_BIAS, "embedder"));
+    OQ_TRY(oq_arena_new(b->arena, (size_t)s->n_layers, sizeof *s->blocks, "transformer blocks", &s->blocks));
+    for (int64_t i = 0; i < s->n_layers; i++) {
+        oq_scope saved;
+        OQ_TRY(oq_scope_enter(b, &saved, "transformer_blocks.%lld", (long long)i));
+        OQ_TRY(declare_block(b, s, &s->blocks[i]));
+        oq_scope_leave(b, saved);
+    }
+    OQ_TRY(oq_declare_linear(b, &s->final_mod, "norm_out.linear", 2 * D, D, OQ_BIAS, "modulation"));
+    return oq_declare_linear(b, &s->proj_out, "proj_out", P * P * s->out_channels, D, OQ_BIAS, "final layer");
+}
+
+/* ---- row of the module list ---------------------------------------------------------------------------- */
+
+static const char *const class_names[] = {"QwenImageTransformer2DModel", NULL};
+
+const oq_module_type oq_module_dit_qwen_image = {
+    .name = "dit_qwen_image",
+    .class_names = class_names,
+    .self_bytes = sizeof(oq_dit_qwen_image),
+    .describe = describe,
+    .declare = declare,
+};

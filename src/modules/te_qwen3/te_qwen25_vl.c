@@ -1,0 +1,175 @@
+/* te_qwen25_vl.c -- the text part of Qwen2.5-VL: its configuration in both spellings. For text alone the three rows of
+ * multimodal positions are equal, so its rotary embedding is the plain one; layers and forward pass are te_qwen3.c's. */
+#include "modules/te_qwen3/te_qwen3.h"
+
+#include "modules/model_config.h"
+
+#include <math.h>
+#include <string.h>
+
+#define WHAT "Qwen2.5-VL"
+
+#define FIELD(member) offsetof(oq_te_qwen3, member)
+#define IGNORED(key)                                                                                         \
+    {                                                                                                        \
+        key, OQ_FIELD_IGNORED, 0, 0, 0, 0, NULL                                                              \
+    }
+
+/* Keys of the text part, and of a flat file (transformers 4), which holds both parts. */
+static const oq_model_field fields[] = {
+    {"vocab_size", OQ_FIELD_INT, FIELD(vocab_size), 1, 1 << 24, NAN, NULL},
+    {"hidden_size", OQ_FIELD_INT, FIELD(hidden_size), 1, 1 << 17, NAN, NULL},
+    {"intermediate_size", OQ_FIELD_INT, FIELD(intermediate_size), 1, 1 << 20, NAN, NULL},
+    {"num_hidden_layers", OQ_FIELD_INT, FIELD(n_layers), 1, 1024, NAN, NULL},
+    {"num_attention_heads", OQ_FIELD_INT, FIELD(n_heads), 1, 4096, NAN, NULL},
+    {"num_key_value_heads", OQ_FIELD_INT, FIELD(n_kv_heads), 0, 4096, 0, NULL},
+    {"head_dim", OQ_FIELD_INT, FIELD(head_dim), 0, 4096, 0, NULL},
+    {"max_position_embeddings", OQ_FIELD_INT, FIELD(max_positions), 1, 1 << 30, 32768, NULL},
+    {"rms_norm_eps", OQ_FIELD_REAL, FIELD(eps), 0, 1, 1e-6, NULL},
+    {"rope_theta", OQ_FIELD_REAL, FIELD(rope_theta), 1, 1e12, 0, NULL},
+    {"rope_parameters", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    {"rope_scaling", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    {"layer_types", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    {"hidden_act", OQ_FIELD_FIXED, 0, 0, 0, 0, "\"silu\""},
+    {"use_sliding_window", OQ_FIELD_FIXED, 0, 0, 0, 0, "false"},
+    {"model_type", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    {"text_config", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    IGNORED("vision_config"), /* pictures in a prompt are not read */
+    IGNORED("image_token_id"),
+    IGNORED("video_token_id"),
+    IGNORED("vision_start_token_id"),
+    IGNORED("vision_end_token_id"),
+    IGNORED("vision_token_id"),
+    IGNORED("architectures"),
+    IGNORED("attention_dropout"),
+    IGNORED("bos_token_id"),
+    IGNORED("eos_token_id"),
+    IGNORED("pad_token_id"),
+    IGNORED("initializer_range"),
+    IGNORED("max_window_layers"),
+    IGNORED("sliding_window"),
+    IGNORED("tie_word_embeddings"),
+    IGNORED("use_cache"),
+    IGNORED("dtype"),
+    IGNORED("torch_dtype"),
+    IGNORED("transformers_version"),
+};
+
+/* Of a nested file: the keys beside 'text_config'. */
+static const oq_model_field outer_fields[] = {
+    {"text_config", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    {"model_type", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    IGNORED("vision_config"),
+    IGNORED("image_token_id"),
+    IGNORED("video_token_id"),
+    IGNORED("vision_start_token_id"),
+    IGNORED("vision_end_token_id"),
+    IGNORED("vision_token_id"),
+    IGNORED("architectures"),
+    IGNORED("bos_token_id"),
+    IGNORED("eos_token_id"),
+    IGNORED("pad_token_id"),
+    IGNORED("initializer_range"),
+    IGNORED("tie_word_embeddings"),
+    IGNORED("use_cache"),
+    IGNORED("dtype"),
+    IGNORED("torch_dtype"),
+    IGNORED("transformers_version"),
+};
+
+static oq_status check_model_type(oq_env *env, const oq_json *config, const char *only)
+{
+    const char *type = oq_json_string(oq_json_get(config, "model_type"));
+    if (!type || strncmp(type, "qwen2_5_vl", 10) == 0) return OQ_OK;
+    return oq_fail(env, OQ_E_UNSUPPORTED,
+                   "config.json of " WHAT ": 'model_type' is '%s', only '%s' is supported", type, only);
+}
+
+/* Equal position rows make every split of the frequencies the same; any other kind of scaling is refused. */
+static oq_status check_rope_type(oq_env *env, const oq_json *rope, const char *key, const char *member)
+{
+    const char *type = oq_json_string(oq_json_get(rope, member));
+    if (!type || strcmp(type, "default") == 0 || strcmp(type, "mrope") == 0) return OQ_OK;
+    return oq_fail(env, OQ_E_UNSUPPORTED,
+                   "config.json of " WHAT ": '%s.%s' is '%s', only 'default' and 'mrope' are supported", key,
+                   member, type);
+}
+
+static oq_status read_rope(oq_env *env, const oq_json *config, const char *key, oq_te_qwen3 *s)
+{
+    const oq_json *rope = oq_json_get(config, key);
+    if (oq_json_type(rope) == OQ_JSON_NULL) return OQ_OK;
+    if (oq_json_type(rope) != OQ_JSON_OBJECT)
+        return oq_fail(env, OQ_E_FORMAT, "config.json of " WHAT ": '%s' is %s, an object is needed", key,
+                       oq_json_type_name(rope));
+    OQ_TRY(check_rope_type(env, rope, key, "rope_type"));
+    OQ_TRY(check_rope_type(env, rope, key, "type"));
+    s->rope_theta = oq_json_real(oq_json_get(rope, "rope_theta"), s->rope_theta);
+    return OQ_OK;
+}
+
+static oq_status check_layer_types(oq_env *env, const oq_json *config)
+{
+    const oq_json *types = oq_json_get(config, "layer_types");
+    for (size_t i = 0; i < oq_json_size(types); i++) {
+        const char *type = oq_json_string(oq_json_at(types, i));
+        if (!type || strcmp(type, "full_attention") != 0)
+            return oq_fail(env, OQ_E_UNSUPPORTED,
+                           "config.json of " WHAT
+                           ": 'layer_types[%zu]' is '%s', only 'full_attention' is supported",
+                           i, type ? type : "?");
+    }
+    return OQ_OK;
+}
+
+static oq_status describe(oq_env *env, const oq_json *config, void *self)
+{
+    oq_te_qwen3 *s = self;
+    const oq_json *text = oq_json_get(config, "text_config");
+    if (oq_json_type(text) == OQ_JSON_OBJECT) {
+        OQ_TRY(oq_model_config_read(env, WHAT, config, outer_fields, OQ_COUNT(outer_fields), s));
+        OQ_TRY(check_model_type(env, config, "qwen2_5_vl"));
+        config = text;
+    }
+    OQ_TRY(oq_model_config_read(env, WHAT, config, fields, OQ_COUNT(fields), s));
+    OQ_TRY(check_model_type(env, config, "qwen2_5_vl_text"));
+    OQ_TRY(read_rope(env, config, "rope_scaling", s));
+    OQ_TRY(read_rope(env, config, "rope_parameters", s));
+    OQ_TRY(check_layer_types(env, config));
+    if (!(s->rope_theta >= 1 && s->rope_theta <= 1e12))
+        return oq_fail(env, OQ_E_FORMAT,
+                       "config.json of " WHAT ": 'rope_theta' is missing or out of range (%g)",
+                       s->rope_theta);
+    s->qkv_bias = true;
+    if (s->n_kv_heads == 0) s->n_kv_heads = s->n_heads;
+    if (s->head_dim == 0) s->head_dim = s->hidden_size / s->n_heads;
+    if (s->n_heads % s->n_kv_heads || s->head_dim < 2 || s->head_dim % 2)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "config.json of " WHAT
+                       ": %lld heads over %lld key heads of width %lld do not fit together",
+                       (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
+    return OQ_OK;
+}
+
+static const char *const class_names[] = {"Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLModel",
+                                          "Qwen2_5_VLTextModel", NULL};
+
+#define VISION "the vision tower; text alone is encoded"
+static const oq_name_rule names[] = {
+    {"lm_head", NULL, "the output head; an encoder has no use for it"},
+    {"visual", NULL, VISION},
+    {"model.visual", NULL, VISION},
+    {"model.language_model", "", NULL},
+    {"language_model", "", NULL},
+    {"model", "", NULL}, /* files written by transformers 4 */
+    {NULL, NULL, NULL},
+};
+
+const oq_module_type oq_module_te_qwen25_vl = {
+    .name = "te_qwen25_vl",
+    .class_names = class_names,
+    .self_bytes = sizeof(oq_te_qwen3),
+    .names = names,
+    .describe = describe,
+    .declare = oq_te_qwen3_declare,
+};
