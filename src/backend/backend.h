@@ -19,6 +19,34 @@
 
 typedef struct oq_device oq_device; /* one opened device; each backend defines its own */
 
+typedef enum oq_unary { OQ_SILU, OQ_GELU_TANH, OQ_GELU_ERF, OQ_QUICK_GELU, OQ_TANH, OQ_N_UNARY } oq_unary;
+
+/* ---- rows: what happens to activations between two products, one row at a time ------------------------------ */
+
+typedef enum oq_row_norm_kind { OQ_NO_NORM, OQ_RMS_NORM, OQ_LAYER_NORM } oq_row_norm_kind;
+
+typedef struct oq_row_norm { /* rms_norm or layer_norm of oq_ops over the whole row */
+    oq_row_norm_kind kind;
+    const float *weight, *bias;  /* [cols] or NULL */
+    float        eps;
+    bool         round_before_weight;
+} oq_row_norm;
+
+/* In this order, each step the operation of oq_ops of its name with its roundings (what it stores, the next one loads);
+ * absent steps are left out:
+ *     r = r_norm(r)             in place
+ *     x = x + gate * r          add_gated in place; r.rows 0: absent, and r_norm with it
+ *     h = norm(x)               without a norm: h = x where there is a modulation, else h is not touched
+ *     h = h * (one + scale) + shift   modulate in place
+ * h may be x itself where there is no norm or nobody needs x afterwards. */
+typedef struct oq_rows_args {
+    oq_tensor   x, h;         /* [rows, cols]; h.rows 0: the steps end with x */
+    oq_tensor   r, gate;      /* [rows, cols] and [1 or rows, cols] (rows 0: plain addition) */
+    oq_row_norm r_norm, norm;
+    oq_tensor   scale, shift; /* [1 or rows, cols]; rows 0: absent */
+    float       one;
+} oq_rows_args;
+
 /* ---- linear: y[m,n] = x[m,k] . W[n,k]^T + bias[n] ------------------------------------------------------ */
 
 typedef struct oq_linear_spec {
@@ -26,12 +54,31 @@ typedef struct oq_linear_spec {
     int64_t   n, k;
 } oq_linear_spec;
 
+/* What a kernel can do in the same call, with the very bits of the separate operations. */
+enum {
+    OQ_FUSE_ROWS = 1u << 0,  /* args->rows: x comes from the steps of oq_rows_args; x is their h */
+    OQ_FUSE_UNARY = 1u << 1, /* y = act(product), each rounded to y's type */
+    OQ_FUSE_GLU = 1u << 2,   /* y[m, n/2] = act(product[:, :n/2]) * product[:, n/2:], roundings of `glu` */
+    OQ_FUSE_ADD = 1u << 3    /* y = residual + gate * product, roundings of `add_gated` */
+};
+
+typedef enum oq_post_kind { OQ_POST_NONE, OQ_POST_UNARY, OQ_POST_GLU, OQ_POST_ADD } oq_post_kind;
+
+typedef struct oq_post { /* what happens to a product before it is stored */
+    oq_post_kind kind;
+    oq_unary     unary;          /* of OQ_POST_UNARY and OQ_POST_GLU */
+    oq_tensor    residual, gate; /* of OQ_POST_ADD: [m,n], may be y itself; [1 or m, n], rows 0: plain addition */
+} oq_post;
+
 typedef struct oq_linear_args {
     const oq_linear_spec *spec;
     const void           *packed;  /* what `pack` wrote */
     const float          *bias;    /* [n] or NULL; added in f32 before the store */
     void                 *scratch; /* scratch_bytes(spec, m) bytes, aligned to 64 */
-    oq_tensor             x, y;    /* [m,k], [m,n]; F32 or BF16 each; not overlapping */
+    oq_tensor             x, y;    /* [m,k], [m,n] ([m,n/2] of a GLU); F32 or BF16 each; not overlapping */
+    const oq_rows_args   *rows;    /* NULL: none. Only for a kernel that fuses OQ_FUSE_ROWS; x is rows->h, whose contents
+                                      are undefined afterwards where h is not x */
+    const oq_post        *post;    /* NULL: none. Only what the kernel fuses */
 } oq_linear_args;
 
 typedef struct oq_linear_kernel {
@@ -43,6 +90,8 @@ typedef struct oq_linear_kernel {
     void   (*pack)(void *dst, const oq_planes *src, const oq_linear_spec *spec);
     size_t (*scratch_bytes)(const oq_linear_spec *spec, int64_t m);
     void   (*run)(oq_device *device, const oq_linear_args *args);
+    /* Set of OQ_FUSE_* that `run` does for this layer; NULL: none. What is missing is done by the operations. */
+    unsigned (*fuses)(const oq_linear_spec *spec);
 } oq_linear_kernel;
 
 /* ---- attention: per head o = softmax(scale * q k^T + bias, masked) v ------------------------------------------- */
@@ -160,9 +209,20 @@ typedef struct oq_rope_args { /* in place: y0 = x0 c - x1 s, y1 = x1 c + x0 s in
     oq_rope_kind kind;
 } oq_rope_args;
 
-typedef enum oq_unary { OQ_SILU, OQ_GELU_TANH, OQ_GELU_ERF, OQ_QUICK_GELU, OQ_TANH, OQ_N_UNARY } oq_unary;
+/* q and k of an attention on their way to it, in place: rms_norm over each head, then rope, with the bits of the two
+ * operations one after the other. */
+typedef struct oq_qk_args {
+    oq_tensor    q, k;               /* [rows, n_heads*head_dim], [rows, n_kv_heads*head_dim]; any ld */
+    const float *q_weight, *k_weight; /* [head_dim] each; both NULL: no norm */
+    float        eps;
+    bool         round_before_weight;
+    const float *cos, *sin;          /* [rows, head_dim/2] */
+    int64_t      n_heads, n_kv_heads, head_dim;
+    oq_rope_kind kind;
+} oq_qk_args;
 
-/* One table per device; a NULL member is "unsupported", an error at plan time. */
+/* One table per device; a NULL member is "unsupported", an error at plan time. The members at the end are fusions: NULL
+ * means that the operations they consist of are called one by one. */
 typedef struct oq_ops {
     void (*rms_norm)(oq_device *d, const oq_norm_args *a);   /* x * rsqrt(mean(x^2) + eps) * weight */
     void (*layer_norm)(oq_device *d, const oq_norm_args *a); /* (x - mean) * rsqrt(var + eps) * weight + bias */
@@ -188,6 +248,9 @@ typedef struct oq_ops {
     void (*upsample2x)(oq_device *d, oq_tensor y, oq_tensor x, int64_t batch, int64_t h, int64_t w); /* nearest */
     /* 1 if every element is finite, else 0, into host memory (synchronises). */
     int (*all_finite)(oq_device *d, oq_tensor x);
+    /* Fusions, optional. */
+    void (*rows)(oq_device *d, const oq_rows_args *a);
+    void (*qk_norm_rope)(oq_device *d, const oq_qk_args *a);
 } oq_ops;
 
 /* ---- the backend itself -------------------------------------------------------------------------------- */

@@ -65,7 +65,11 @@ oq_status oq_declare_fused(oq_builder *b, oq_linear *l, const char *name, int64_
 {
     oq_part *own = NULL;
     OQ_TRY(oq_arena_new(b->arena, (size_t)n_parts, sizeof *own, name, &own));
-    *l = (oq_linear){.n_parts = n_parts, .parts = own, .has_bias = (flags & OQ_BIAS) != 0, .keep = keep};
+    *l = (oq_linear){.n_parts = n_parts,
+                     .parts = own,
+                     .has_bias = (flags & OQ_BIAS) != 0,
+                     .keep = keep,
+                     .wants = flags >> 8};
     l->spec.k = k;
     for (int i = 0; i < n_parts; i++) {
         OQ_TRY(full_name(b, parts[i].name, &own[i].name));

@@ -15,28 +15,121 @@ static oq_status kernel_scratch(oq_exec *ex, size_t bytes, void **out)
     return OQ_OK;
 }
 
-oq_status oq_linear_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x)
+/* Shape of what the product gives is [rows, n]; `post` makes y of it. */
+static oq_status check_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, const oq_post *post)
 {
     const int64_t n = l->spec.n, k = l->spec.k;
-    if (x.cols != k || y.cols != n || x.rows != y.rows)
+    const bool halves = post && post->kind == OQ_POST_GLU;
+    if (x.cols != k || (halves ? 2 * y.cols : y.cols) != n || x.rows != y.rows)
         return oq_fail(ex->env, OQ_E_ARG,
                        "layer '%s': [%lld,%lld] to [%lld,%lld] does not fit its [%lld,%lld]", l->name,
                        (long long)x.rows, (long long)x.cols, (long long)y.rows, (long long)y.cols,
                        (long long)n, (long long)k);
     if (!l->kernel) return oq_fail(ex->env, OQ_E_UNSUPPORTED, "layer '%s' has no kernel", l->name);
+    return OQ_OK;
+}
 
+/* One call of the layer's kernel; rows and post only as it fuses them. */
+static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
+                            const oq_rows_args *rows, const oq_post *post)
+{
+    OQ_TRY(check_linear(ex, l, y, x, post));
     const oq_mark mark = oq_mark_get(ex);
     void *scratch = NULL;
     OQ_TRY(kernel_scratch(ex, l->kernel->scratch_bytes(&l->spec, x.rows), &scratch));
     oq_mark_reset(ex, mark);
     if (ex->measure || x.rows == 0) return OQ_OK;
-    const oq_linear_args args = {
-        .spec = &l->spec, .packed = l->packed, .bias = l->bias, .scratch = scratch, .x = x, .y = y};
+    const oq_linear_args args = {.spec = &l->spec,
+                                 .packed = l->packed,
+                                 .bias = l->bias,
+                                 .scratch = scratch,
+                                 .x = x,
+                                 .y = y,
+                                 .rows = rows,
+                                 .post = post};
     l->kernel->run(ex->device, &args);
     if (!ex->observer) return OQ_OK;
     OQ_TRY(ex->backend->sync(ex->env, ex->device));
     return ex->observer(ex->observer_user, l, x, y);
 }
+
+oq_status oq_linear_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x)
+{
+    return run_linear(ex, l, y, x, NULL, NULL);
+}
+
+/* ---- products with what surrounds them ----------------------------------------------------------------- */
+
+/* What may be fused now: an observer wants to see the product itself, and measuring takes the larger scratch. */
+static unsigned fused_now(const oq_exec *ex, const oq_linear *l)
+{
+    return ex->observer || ex->measure ? 0 : l->fused;
+}
+
+static unsigned fusion_of(const oq_post *post)
+{
+    static const unsigned bits[] = {[OQ_POST_NONE] = 0,
+                                    [OQ_POST_UNARY] = OQ_FUSE_UNARY,
+                                    [OQ_POST_GLU] = OQ_FUSE_GLU,
+                                    [OQ_POST_ADD] = OQ_FUSE_ADD};
+    return post ? bits[post->kind] : 0;
+}
+
+/* The product into scratch (or y, where its shape and lifetime fit), then the operation. */
+static oq_status product_then_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
+                                   const oq_rows_args *rows, const oq_post *post)
+{
+    if (post->kind == OQ_POST_UNARY) {
+        OQ_TRY(run_linear(ex, l, y, x, rows, NULL));
+        return oq_unary_forward(ex, post->unary, y, y);
+    }
+    OQ_TRY(check_linear(ex, l, y, x, post));
+    const oq_mark mark = oq_mark_get(ex);
+    const int64_t n = l->spec.n;
+    oq_tensor product;
+    OQ_TRY(oq_tmp_typed(ex, y.dtype, x.rows, n, &product));
+    OQ_TRY(run_linear(ex, l, product, x, rows, NULL));
+    if (post->kind == OQ_POST_GLU)
+        OQ_TRY(oq_glu_forward(ex, post->unary, y, oq_tensor_cols(product, 0, n / 2),
+                              oq_tensor_cols(product, n / 2, n / 2)));
+    else
+        OQ_TRY(oq_add_gated_forward(ex, y, post->residual, post->gate, product));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+static oq_status with_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
+                           const oq_rows_args *rows, const oq_post *post)
+{
+    const unsigned want = fusion_of(post);
+    if (!want || (fused_now(ex, l) & want)) return run_linear(ex, l, y, x, rows, want ? post : NULL);
+    return product_then_post(ex, l, y, x, rows, post);
+}
+
+oq_status oq_linear_post_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
+                                 const oq_post *post)
+{
+    return with_post(ex, l, y, x, NULL, post);
+}
+
+oq_status oq_linear_rows_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, const oq_rows *rows,
+                                 const oq_post *post)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor h;
+    OQ_TRY(oq_tmp_typed(ex, rows->x.dtype, rows->x.rows, rows->x.cols, &h));
+    if (fused_now(ex, l) & OQ_FUSE_ROWS) {
+        const oq_rows_args args = oq_rows_args_of(rows, h);
+        OQ_TRY(with_post(ex, l, y, h, &args, post));
+    } else {
+        OQ_TRY(oq_rows_forward(ex, rows, h));
+        OQ_TRY(with_post(ex, l, y, h, NULL, post));
+    }
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+/* ---- convolutions -------------------------------------------------------------------------------------- */
 
 /* Runs a convolution whose shapes were checked. */
 static oq_status run_conv(oq_exec *ex, const oq_conv2d *c, oq_conv2d_args args)

@@ -26,6 +26,8 @@ typedef struct oq_linear {
     const char             *keep;    /* why it is never quantized ("embedder", "modulation"); NULL: quantizable */
     bool                    wide;    /* set after declare: F32 weights are not rounded to the compute type */
     bool                    flat;    /* set after declare: stored as a kernel [n, ...] whose rest, flattened, is k */
+    unsigned                wants;   /* OQ_FUSE_*: what its forward asks for around the product (declare) */
+    unsigned                fused;   /* OQ_FUSE_*: what of that the kernel does in the same call (plan) */
     oq_linear_spec          spec;    /* n, k by declare; scheme by plan */
     const oq_linear_kernel *kernel;  /* plan */
     const void             *packed;  /* load, backend memory */
@@ -94,6 +96,7 @@ oq_status oq_scope_enter(oq_builder *b, oq_scope *saved, const char *fmt, ...) _
 void      oq_scope_leave(oq_builder *b, oq_scope saved);
 
 enum { OQ_BIAS = 1 };
+#define OQ_WANTS(fusions) ((unsigned)(fusions) << 8) /* a flag: oq_linear_fused_forward will ask for these OQ_FUSE_* */
 /* W[n,k] at name.weight, bias at name.bias if flags & OQ_BIAS. keep: see oq_linear.keep. */
 oq_status oq_declare_linear(oq_builder *b, oq_linear *l, const char *name, int64_t n, int64_t k, unsigned flags,
                             const char *keep);
@@ -146,6 +149,29 @@ oq_status oq_download(oq_exec *ex, void *dst, oq_tensor src); /* contiguous src;
 
 /* Every forward checks shapes (OQ_E_ARG naming the layer) and, in measure mode, that the backend has the operation. */
 oq_status oq_linear_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x);
+/* What surrounds products: see oq_rows_args and oq_post of backend.h. Fused where plan said so and nobody observes the
+ * layer, else operation by operation with the same result; the scratch for that is taken here. */
+typedef struct oq_norm_step {
+    oq_row_norm_kind kind;
+    const oq_vector *weight, *bias; /* NULL: none */
+    float            eps;
+} oq_norm_step;
+
+typedef struct oq_rows { /* absent steps stay zero */
+    oq_tensor    x;           /* the residual stream, [S, D] */
+    oq_tensor    r, gate;     /* x += gate * r_norm(r); r is overwritten where it is normalised */
+    oq_norm_step r_norm, norm;
+    oq_tensor    scale, shift;
+    float        one;
+} oq_rows;
+
+oq_rows_args oq_rows_args_of(const oq_rows *rows, oq_tensor h); /* as the backend takes them */
+/* h: [S, D], or rows 0 where the steps end with x. */
+oq_status oq_rows_forward(oq_exec *ex, const oq_rows *rows, oq_tensor h);
+/* y = post(product of `rows` carried out), post NULL: the product itself. Needs a norm or a modulation in `rows`. */
+oq_status oq_linear_rows_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, const oq_rows *rows, const oq_post *post);
+/* y = post(product of x). */
+oq_status oq_linear_post_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, const oq_post *post);
 oq_status oq_conv2d_forward(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, int64_t batch, int64_t h,
                             int64_t w);
 /* Of one declared by oq_declare_conv3d: x [batch*frames*h*w, c_in] (NDHWC), y [batch*out_frames*out_h*out_w, c_out] with
@@ -172,6 +198,15 @@ oq_status oq_group_norm_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_
 /* cos, sin: F32 [rows, head_dim/2] tensors in backend memory. */
 oq_status oq_rope_forward(oq_exec *ex, oq_tensor x, oq_tensor cos, oq_tensor sin, int64_t n_heads, int64_t head_dim,
                           oq_rope_kind kind);
+/* rms_norm over each head of q and k (norm_q NULL: none), then rope on both, in place. */
+typedef struct oq_qk_step {
+    const oq_vector *norm_q, *norm_k;
+    float            eps;
+    oq_tensor        cos, sin; /* as for rope */
+    int64_t          n_heads, n_kv_heads, head_dim;
+    oq_rope_kind     kind;
+} oq_qk_step;
+oq_status oq_qk_norm_rope_forward(oq_exec *ex, oq_tensor q, oq_tensor k, const oq_qk_step *step);
 oq_status oq_unary_forward(oq_exec *ex, oq_unary kind, oq_tensor y, oq_tensor x);
 oq_status oq_glu_forward(oq_exec *ex, oq_unary kind, oq_tensor y, oq_tensor a, oq_tensor b);
 oq_status oq_modulate_forward(oq_exec *ex, oq_tensor y, oq_tensor x, oq_tensor scale, oq_tensor shift, float one);

@@ -178,3 +178,82 @@ oq_tensor oq_vector_tensor(const oq_vector *v)
 {
     return oq_tensor_make((void *)(uintptr_t)v->data, &oq_dtype_f32, 1, v->n);
 }
+
+/* ---- fusions: one call where the backend has it, else the operations they consist of ------------------- */
+
+static oq_row_norm row_norm_of(const oq_norm_step *n, oq_tensor y)
+{
+    return (oq_row_norm){.kind = n->kind,
+                         .weight = n->weight ? n->weight->data : NULL,
+                         .bias = n->bias ? n->bias->data : NULL,
+                         .eps = n->eps,
+                         .round_before_weight = n->kind == OQ_RMS_NORM && y.dtype != &oq_dtype_f32};
+}
+
+oq_rows_args oq_rows_args_of(const oq_rows *rows, oq_tensor h)
+{
+    return (oq_rows_args){.x = rows->x,
+                          .h = h,
+                          .r = rows->r,
+                          .gate = rows->gate,
+                          .r_norm = row_norm_of(&rows->r_norm, rows->x),
+                          .norm = row_norm_of(&rows->norm, rows->x),
+                          .scale = rows->scale,
+                          .shift = rows->shift,
+                          .one = rows->one};
+}
+
+static oq_status norm_step(oq_exec *ex, const oq_norm_step *n, oq_tensor y, oq_tensor x)
+{
+    if (n->kind == OQ_RMS_NORM) return oq_rms_norm_forward(ex, y, x, n->weight, n->eps, 0);
+    return oq_layer_norm_forward(ex, y, x, n->weight, n->bias, n->eps);
+}
+
+static oq_status rows_one_by_one(oq_exec *ex, const oq_rows *rows, oq_tensor h)
+{
+    if (rows->r.rows) {
+        if (rows->r_norm.kind) OQ_TRY(norm_step(ex, &rows->r_norm, rows->r, rows->r));
+        OQ_TRY(oq_add_gated_forward(ex, rows->x, rows->x, rows->gate, rows->r));
+    }
+    if (h.rows == 0) return OQ_OK;
+    const bool modulated = rows->scale.rows || rows->shift.rows;
+    if (rows->norm.kind) OQ_TRY(norm_step(ex, &rows->norm, h, rows->x));
+    if (!modulated) return OQ_OK;
+    return oq_modulate_forward(ex, h, rows->norm.kind ? h : rows->x, rows->scale, rows->shift, rows->one);
+}
+
+oq_status oq_rows_forward(oq_exec *ex, const oq_rows *rows, oq_tensor h)
+{
+    if (h.rows && !rows->norm.kind && !rows->scale.rows && !rows->shift.rows)
+        return oq_fail(ex->env, OQ_E_ARG,
+                       "operation 'rows': neither a norm nor a modulation leads to its result");
+    if (ex->measure || !ex->ops->rows || rows->x.rows == 0) return rows_one_by_one(ex, rows, h);
+    const oq_rows_args args = oq_rows_args_of(rows, h);
+    ex->ops->rows(ex->device, &args);
+    return OQ_OK;
+}
+
+oq_status oq_qk_norm_rope_forward(oq_exec *ex, oq_tensor q, oq_tensor k, const oq_qk_step *s)
+{
+    if (ex->measure || !ex->ops->qk_norm_rope || q.rows == 0) {
+        if (s->norm_q) {
+            OQ_TRY(oq_rms_norm_forward(ex, q, q, s->norm_q, s->eps, s->head_dim));
+            OQ_TRY(oq_rms_norm_forward(ex, k, k, s->norm_k, s->eps, s->head_dim));
+        }
+        OQ_TRY(oq_rope_forward(ex, q, s->cos, s->sin, s->n_heads, s->head_dim, s->kind));
+        return oq_rope_forward(ex, k, s->cos, s->sin, s->n_kv_heads, s->head_dim, s->kind);
+    }
+    ex->ops->qk_norm_rope(ex->device, &(oq_qk_args){.q = q,
+                                                    .k = k,
+                                                    .q_weight = s->norm_q ? s->norm_q->data : NULL,
+                                                    .k_weight = s->norm_k ? s->norm_k->data : NULL,
+                                                    .eps = s->eps,
+                                                    .round_before_weight = q.dtype != &oq_dtype_f32,
+                                                    .cos = s->cos.data,
+                                                    .sin = s->sin.data,
+                                                    .n_heads = s->n_heads,
+                                                    .n_kv_heads = s->n_kv_heads,
+                                                    .head_dim = s->head_dim,
+                                                    .kind = s->kind});
+    return OQ_OK;
+}

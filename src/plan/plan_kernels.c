@@ -90,6 +90,7 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
                        "%s: layer '%s': backend '%s' has no kernel for %s weights with %s activations",
                        c->name, l->name, plan->backend->name, l->spec.scheme.weight->name,
                        l->spec.scheme.act ? l->spec.scheme.act->label : "plain");
+    l->fused = l->kernel->fuses ? l->kernel->fuses(&l->spec) & l->wants : 0;
     layer->bytes =
         padded(l->kernel->packed_bytes(&l->spec)) + (l->has_bias ? padded((size_t)l->spec.n * 4) : 0);
     c->bytes += layer->bytes;

@@ -15,6 +15,21 @@ static oq_json *scheme_to_json(const oq_scheme *s)
     return json;
 }
 
+/* What the layer's kernel does besides the product, in the order of the arithmetic. */
+static const struct fusion_name {
+    unsigned bit;
+    const char *name;
+} fusion_names[] = {
+    {OQ_FUSE_ROWS, "rows"}, {OQ_FUSE_UNARY, "unary"}, {OQ_FUSE_GLU, "glu"}, {OQ_FUSE_ADD, "add"}};
+
+static oq_json *fused_to_json(const oq_linear *l)
+{
+    oq_json *json = oq_json_new_array();
+    for (size_t i = 0; i < OQ_COUNT(fusion_names); i++)
+        if (l->fused & fusion_names[i].bit) oq_json_append(json, oq_json_new_string(fusion_names[i].name));
+    return json;
+}
+
 static oq_json *layer_to_json(const oq_plan_layer *layer)
 {
     const oq_linear *l = layer->linear;
@@ -24,6 +39,7 @@ static oq_json *layer_to_json(const oq_plan_layer *layer)
     oq_json_set(json, "k", oq_json_new_int(l->spec.k));
     oq_json_set(json, "scheme", scheme_to_json(&l->spec.scheme));
     oq_json_set(json, "kernel", oq_json_new_string(l->kernel->name));
+    oq_json_set(json, "fused", fused_to_json(l));
     oq_json_set(json, "bytes", oq_json_new_int((int64_t)layer->bytes));
     oq_json_set(json, "quantized", oq_json_new_bool(layer->choice.quantized));
     oq_json_set(json, "reason", oq_json_new_string(layer->choice.reason));
@@ -127,7 +143,7 @@ static bool same_group(const group *g, const oq_plan_layer *layer, const char *p
     const oq_linear *a = g->first->linear, *b = layer->linear;
     return strcmp(g->pattern, pattern) == 0 && a->spec.n == b->spec.n && a->spec.k == b->spec.k &&
            oq_scheme_equal(&a->spec.scheme, &b->spec.scheme) && a->kernel == b->kernel &&
-           strcmp(g->first->choice.reason, layer->choice.reason) == 0;
+           a->fused == b->fused && strcmp(g->first->choice.reason, layer->choice.reason) == 0;
 }
 
 static size_t make_groups(const oq_plan_component *c, bool all_layers, group *groups)
@@ -175,7 +191,10 @@ static void make_row(const group *g, row *out)
                  oq_act_scale_name(s->act_scale));
     else
         snprintf(out->cells[3], size, "%s", s->weight->name);
-    snprintf(out->cells[4], size, "%s", l->kernel->name);
+    int at = snprintf(out->cells[4], size, "%s", l->kernel->name);
+    for (size_t i = 0; i < OQ_COUNT(fusion_names); i++)
+        if ((l->fused & fusion_names[i].bit) && at > 0 && (size_t)at < size)
+            at += snprintf(out->cells[4] + at, size - (size_t)at, " +%s", fusion_names[i].name);
 }
 
 /* Every column is as wide as its widest cell of the component. */

@@ -26,7 +26,7 @@ peak none 512
 # Linear layers of a BF16 run: two bytes a weight and little else.
 run plan -m "$model" --json -q
 tr '{' '\n' < out | sed -n 's/.*"n": \([0-9]*\), "k": \([0-9]*\), .*/\1 \2/p' > shapes
-tr '{' '\n' < out | sed -n 's/.*"kernel": "linear_wbf16[^"]*", "bytes": \([0-9]*\), .*/\1/p' > bytes
+tr '{' '\n' < out | sed -n 's/.*"kernel": "linear_wbf16[^"]*", "fused": \[[^]]*\], "bytes": \([0-9]*\), .*/\1/p' > bytes
 paste -d' ' shapes bytes | awk '$2 >= 128 { file += $1 * $2 * 2; rest += $3 } END { printf "%d layers, %.3f times the file\n", NR, rest / file; exit !(NR > 80 && rest <= 1.05 * file) }' > ratio
 [ $? = 0 ] && pass || fail 'BF16 layers at rest' "$(cat ratio)"
 cat ratio

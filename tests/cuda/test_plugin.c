@@ -41,7 +41,7 @@ static void other_version(void **state)
     assert_null(oq_plugin_open("other", why, sizeof why));
     assert_string_equal(
         why, "plugin '" PLUGINS
-             "/omniq-other.so' was built for another version of omniq: this one speaks interface 1");
+             "/omniq-other.so' was built for another version of omniq: this one speaks interface 2");
 }
 
 static void no_object(void **state)

@@ -79,7 +79,8 @@ static oq_status declare_attention(oq_builder *b, const oq_dit_zimage *s, oq_dit
     const oq_part qkv[] = {
         {"attention.to_q", s->dim}, {"attention.to_k", s->dim}, {"attention.to_v", s->dim}};
     const oq_attention_spec spec = {.head_dim = s->head_dim, .n_heads = s->n_heads, .n_kv_heads = s->n_heads};
-    OQ_TRY(oq_declare_fused(b, &block->qkv, "attention.to_qkv", s->dim, 0, qkv, 3, NULL));
+    OQ_TRY(
+        oq_declare_fused(b, &block->qkv, "attention.to_qkv", s->dim, OQ_WANTS(OQ_FUSE_ROWS), qkv, 3, NULL));
     if (s->qk_norm) {
         OQ_TRY(oq_declare_vector(b, &block->norm_q, "attention.norm_q.weight", s->head_dim));
         OQ_TRY(oq_declare_vector(b, &block->norm_k, "attention.norm_k.weight", s->head_dim));
@@ -93,7 +94,8 @@ static oq_status declare_block(oq_builder *b, const oq_dit_zimage *s, oq_dit_zim
 {
     const oq_part w13[] = {{"feed_forward.w1", s->ffn_dim}, {"feed_forward.w3", s->ffn_dim}};
     OQ_TRY(declare_attention(b, s, block));
-    OQ_TRY(oq_declare_fused(b, &block->w13, "feed_forward.w13", s->dim, 0, w13, 2, NULL));
+    OQ_TRY(oq_declare_fused(b, &block->w13, "feed_forward.w13", s->dim, OQ_WANTS(OQ_FUSE_ROWS | OQ_FUSE_GLU),
+                            w13, 2, NULL));
     OQ_TRY(oq_declare_linear(b, &block->w2, "feed_forward.w2", s->dim, s->ffn_dim, 0, NULL));
     OQ_TRY(oq_declare_vector(b, &block->attention_norm1, "attention_norm1.weight", s->dim));
     OQ_TRY(oq_declare_vector(b, &block->attention_norm2, "attention_norm2.weight", s->dim));
@@ -124,13 +126,13 @@ static oq_status declare_embedders(oq_builder *b, oq_dit_zimage *s)
     OQ_TRY(oq_declare_vector(b, &s->cap_pad, "cap_pad_token", s->dim));
     OQ_TRY(oq_declare_linear(b, &s->x_embedder, "all_x_embedder.2-1", s->dim, s->patch_dim, OQ_BIAS,
                              "embedder"));
-    OQ_TRY(oq_declare_linear(b, &s->t_mlp0, "t_embedder.mlp.0", T_HIDDEN, T_FREQUENCIES, OQ_BIAS,
-                             "timestep embedder"));
+    OQ_TRY(oq_declare_linear(b, &s->t_mlp0, "t_embedder.mlp.0", T_HIDDEN, T_FREQUENCIES,
+                             OQ_BIAS | OQ_WANTS(OQ_FUSE_UNARY), "timestep embedder"));
     OQ_TRY(oq_declare_linear(b, &s->t_mlp2, "t_embedder.mlp.2", s->t_dim, T_HIDDEN, OQ_BIAS,
                              "timestep embedder"));
     OQ_TRY(oq_declare_vector(b, &s->cap_norm, "cap_embedder.0.weight", s->caption_dim));
-    return oq_declare_linear(b, &s->cap_embedder, "cap_embedder.1", s->dim, s->caption_dim, OQ_BIAS,
-                             "caption embedder");
+    return oq_declare_linear(b, &s->cap_embedder, "cap_embedder.1", s->dim, s->caption_dim,
+                             OQ_BIAS | OQ_WANTS(OQ_FUSE_ROWS), "caption embedder");
 }
 
 static oq_status declare(oq_builder *b, void *self)
@@ -142,8 +144,8 @@ static oq_status declare(oq_builder *b, void *self)
     OQ_TRY(declare_stack(b, s, "layers", s->n_layers, true, &s->layers));
     OQ_TRY(oq_declare_linear(b, &s->final_modulation, "all_final_layer.2-1.adaLN_modulation.1", s->dim,
                              s->t_dim, OQ_BIAS, "modulation"));
-    return oq_declare_linear(b, &s->final_linear, "all_final_layer.2-1.linear", s->patch_dim, s->dim, OQ_BIAS,
-                             "final layer");
+    return oq_declare_linear(b, &s->final_linear, "all_final_layer.2-1.linear", s->patch_dim, s->dim,
+                             OQ_BIAS | OQ_WANTS(OQ_FUSE_ROWS), "final layer");
 }
 
 /* ---- row of the module list ---------------------------------------------------------------------------- */

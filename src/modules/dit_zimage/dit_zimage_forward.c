@@ -48,71 +48,73 @@ static oq_status modulation_forward(oq_exec *ex, const oq_dit_zimage *s, const o
     return oq_unary_forward(ex, OQ_TANH, m->gate_ffn, m->gate_ffn);
 }
 
-/* y = RMS(x) * weight [* scale] */
-static oq_status norm_scaled(oq_exec *ex, const oq_dit_zimage *s, oq_tensor y, oq_tensor x,
-                             const oq_vector *weight, oq_tensor scale)
+static oq_norm_step rms(const oq_vector *weight, double eps)
 {
-    OQ_TRY(oq_rms_norm_forward(ex, y, x, weight, (float)s->eps, 0));
-    return scale.rows ? oq_modulate_forward(ex, y, y, scale, oq_absent(), 0.0f) : OQ_OK;
+    return (oq_norm_step){.kind = OQ_RMS_NORM, .weight = weight, .eps = (float)eps};
 }
 
-/* x += gate * RMS(Attn(RMS(x) * scale)) */
+/* o: [S, D] = Attn(RMS(x) * scale) */
 static oq_status attention_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
-                                   const block_args *a, const modulation *m)
+                                   const block_args *a, const modulation *m, oq_tensor o)
 {
     const int64_t D = s->dim, S = a->x.rows;
-    oq_tensor h, qkv;
-    OQ_TRY(oq_tmp(ex, S, D, &h));
+    const oq_rows rows = {.x = a->x, .norm = rms(&b->attention_norm1, s->eps), .scale = m->scale_attn};
+    oq_tensor qkv, h;
     OQ_TRY(oq_tmp(ex, S, 3 * D, &qkv));
     const oq_tensor q = oq_tensor_cols(qkv, 0, D), k = oq_tensor_cols(qkv, D, D),
                     v = oq_tensor_cols(qkv, 2 * D, D);
-    OQ_TRY(norm_scaled(ex, s, h, a->x, &b->attention_norm1, m->scale_attn));
-    OQ_TRY(oq_linear_forward(ex, &b->qkv, qkv, h));
+    OQ_TRY(oq_linear_rows_forward(ex, &b->qkv, qkv, &rows, NULL));
     if (a->trace) OQ_TRY(oq_trace_put(ex, q, NULL, 0, "%s.attention.to_q", a->trace));
-    if (s->qk_norm) {
-        OQ_TRY(oq_rms_norm_forward(ex, q, q, &b->norm_q, QK_EPS, s->head_dim));
-        OQ_TRY(oq_rms_norm_forward(ex, k, k, &b->norm_k, QK_EPS, s->head_dim));
-    }
-    OQ_TRY(oq_rope_forward(ex, q, a->cos, a->sin, s->n_heads, s->head_dim, OQ_ROPE_INTERLEAVED));
-    OQ_TRY(oq_rope_forward(ex, k, a->cos, a->sin, s->n_heads, s->head_dim, OQ_ROPE_INTERLEAVED));
+    const oq_qk_step qk = {.norm_q = s->qk_norm ? &b->norm_q : NULL,
+                           .norm_k = s->qk_norm ? &b->norm_k : NULL,
+                           .eps = QK_EPS,
+                           .cos = a->cos,
+                           .sin = a->sin,
+                           .n_heads = s->n_heads,
+                           .n_kv_heads = s->n_heads,
+                           .head_dim = s->head_dim,
+                           .kind = OQ_ROPE_INTERLEAVED};
+    OQ_TRY(oq_qk_norm_rope_forward(ex, q, k, &qk));
+    OQ_TRY(oq_tmp(ex, S, D, &h));
     OQ_TRY(oq_attention_forward(ex, &b->attention, h, q, k, v, NULL));
-
-    const oq_tensor o = q; /* spent: its place takes the projection */
     OQ_TRY(oq_linear_forward(ex, &b->out, o, h));
-    if (a->trace) OQ_TRY(oq_trace_put(ex, o, NULL, 0, "%s.attention", a->trace));
-    OQ_TRY(oq_rms_norm_forward(ex, o, o, &b->attention_norm2, (float)s->eps, 0));
-    return oq_add_gated_forward(ex, a->x, a->x, m->gate_attn, o);
+    return a->trace ? oq_trace_put(ex, o, NULL, 0, "%s.attention", a->trace) : OQ_OK;
 }
 
-/* x += gate * RMS(w2(silu(w1 h) * w3 h)), h = RMS(x) * scale */
+/* x += gate * RMS(o), then o = w2(silu(w1 h) * w3 h), h = RMS(x) * scale */
 static oq_status ffn_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
-                             const block_args *a, const modulation *m)
+                             const block_args *a, const modulation *m, oq_tensor o)
 {
-    const int64_t F = s->ffn_dim, S = a->x.rows;
-    oq_tensor h, w13;
-    OQ_TRY(oq_tmp(ex, S, s->dim, &h));
-    OQ_TRY(oq_tmp(ex, S, 2 * F, &w13));
-    const oq_tensor w1 = oq_tensor_cols(w13, 0, F), w3 = oq_tensor_cols(w13, F, F);
-    OQ_TRY(norm_scaled(ex, s, h, a->x, &b->ffn_norm1, m->scale_ffn));
-    OQ_TRY(oq_linear_forward(ex, &b->w13, w13, h));
-    OQ_TRY(oq_glu_forward(ex, OQ_SILU, w1, w1, w3));
-    OQ_TRY(oq_linear_forward(ex, &b->w2, h, w1));
-    if (a->trace) OQ_TRY(oq_trace_put(ex, h, NULL, 0, "%s.feed_forward", a->trace));
-    OQ_TRY(oq_rms_norm_forward(ex, h, h, &b->ffn_norm2, (float)s->eps, 0));
-    return oq_add_gated_forward(ex, a->x, a->x, m->gate_ffn, h);
+    const oq_rows rows = {.x = a->x,
+                          .r = o,
+                          .gate = m->gate_attn,
+                          .r_norm = rms(&b->attention_norm2, s->eps),
+                          .norm = rms(&b->ffn_norm1, s->eps),
+                          .scale = m->scale_ffn};
+    const oq_post gated = {.kind = OQ_POST_GLU, .unary = OQ_SILU};
+    oq_tensor w1;
+    OQ_TRY(oq_tmp(ex, a->x.rows, s->ffn_dim, &w1));
+    OQ_TRY(oq_linear_rows_forward(ex, &b->w13, w1, &rows, &gated));
+    OQ_TRY(oq_linear_forward(ex, &b->w2, o, w1));
+    return a->trace ? oq_trace_put(ex, o, NULL, 0, "%s.feed_forward", a->trace) : OQ_OK;
 }
 
+/* x += gate_attn * RMS(Attn(RMS(x) * scale_attn)); x += gate_ffn * RMS(FFN(RMS(x) * scale_ffn)) */
 static oq_status block_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
                                const block_args *a)
 {
     OQ_TRY(oq_check_canceled(ex->env));
     const oq_mark start = oq_mark_get(ex);
     modulation m;
+    oq_tensor o;
     OQ_TRY(modulation_forward(ex, s, b, a, &m));
+    OQ_TRY(oq_tmp(ex, a->x.rows, s->dim, &o));
     const oq_mark mark = oq_mark_get(ex);
-    OQ_TRY(attention_forward(ex, s, b, a, &m));
+    OQ_TRY(attention_forward(ex, s, b, a, &m, o));
     oq_mark_reset(ex, mark);
-    OQ_TRY(ffn_forward(ex, s, b, a, &m));
+    OQ_TRY(ffn_forward(ex, s, b, a, &m, o));
+    const oq_rows rows = {.x = a->x, .r = o, .gate = m.gate_ffn, .r_norm = rms(&b->ffn_norm2, s->eps)};
+    OQ_TRY(oq_rows_forward(ex, &rows, oq_absent()));
     oq_mark_reset(ex, start);
     return OQ_OK;
 }
@@ -201,12 +203,10 @@ oq_status oq_dit_zimage_condition_run(oq_exec *ex, const oq_dit_zimage *s, oq_te
                                       const oq_dit_zimage_condition *c, const char *trace)
 {
     const oq_mark mark = oq_mark_get(ex);
-    oq_tensor h;
     OQ_TRY(upload_tables(ex, s, c));
-    OQ_TRY(oq_tmp(ex, c->n_caption, s->caption_dim, &h));
-    OQ_TRY(oq_rms_norm_forward(ex, h, caption, &s->cap_norm, (float)s->eps, 0));
     const oq_tensor real = oq_tensor_rows(c->context, 0, c->n_caption);
-    OQ_TRY(oq_linear_forward(ex, &s->cap_embedder, real, h));
+    const oq_rows rows = {.x = caption, .norm = rms(&s->cap_norm, s->eps)};
+    OQ_TRY(oq_linear_rows_forward(ex, &s->cap_embedder, real, &rows, NULL));
     if (trace) OQ_TRY(oq_trace_put(ex, real, NULL, 0, "%s.cap_embedder", trace));
     OQ_TRY(fill_pads(ex, oq_tensor_rows(c->context, c->n_caption, c->n_caption_padded - c->n_caption),
                      &s->cap_pad));
@@ -246,8 +246,8 @@ static oq_status timestep_forward(oq_exec *ex, const oq_dit_zimage *s, float t, 
     sinusoid(t * (float)s->t_scale, host);
     OQ_TRY(oq_upload(ex, wave, host));
     OQ_TRY(oq_copy_forward(ex, x, wave));
-    OQ_TRY(oq_linear_forward(ex, &s->t_mlp0, h, x));
-    OQ_TRY(oq_unary_forward(ex, OQ_SILU, h, h));
+    const oq_post silu = {.kind = OQ_POST_UNARY, .unary = OQ_SILU};
+    OQ_TRY(oq_linear_post_forward(ex, &s->t_mlp0, h, x, &silu));
     OQ_TRY(oq_linear_forward(ex, &s->t_mlp2, out, h));
     oq_mark_reset(ex, mark);
     return OQ_OK;
@@ -283,7 +283,7 @@ static oq_status embed_image(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_z
     return fill_pads(ex, oq_tensor_rows(rows, c->n_image, c->n_image_padded - c->n_image), &s->x_pad);
 }
 
-/* y = unpatchify(linear(LayerNorm(x) * (1 + modulation(silu(t))))); x: [n_image, D], overwritten */
+/* y = unpatchify(linear(LayerNorm(x) * (1 + modulation(silu(t))))); x: [n_image, D] */
 static oq_status final_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
                                oq_tensor x, oq_tensor t, oq_tensor y)
 {
@@ -295,9 +295,8 @@ static oq_status final_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit
     OQ_TRY(oq_unary_forward(ex, OQ_SILU, act, t));
     OQ_TRY(oq_linear_forward(ex, &s->final_modulation, scale, act));
     OQ_TRY(oq_add_forward(ex, scale, scale, c->ones));
-    OQ_TRY(oq_layer_norm_forward(ex, x, x, NULL, NULL, FINAL_EPS));
-    OQ_TRY(oq_modulate_forward(ex, x, x, scale, oq_absent(), 0.0f));
-    OQ_TRY(oq_linear_forward(ex, &s->final_linear, tokens, x));
+    const oq_rows rows = {.x = x, .norm = {.kind = OQ_LAYER_NORM, .eps = FINAL_EPS}, .scale = scale};
+    OQ_TRY(oq_linear_rows_forward(ex, &s->final_linear, tokens, &rows, NULL));
     const patch_layout p = patches(s, c->h, c->w);
     OQ_TRY(oq_permute_forward(ex, y, tokens, p.dim, p.planes, p.tokens));
     oq_mark_reset(ex, mark);

@@ -112,16 +112,19 @@ static oq_status declare_layer(oq_builder *b, const oq_te_qwen3 *s, oq_te_qwen3_
     const oq_attention_spec spec = {
         .head_dim = s->head_dim, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads, .causal = true};
     OQ_TRY(oq_declare_vector(b, &l->norm1, "input_layernorm.weight", D));
-    OQ_TRY(oq_declare_fused(b, &l->qkv, "self_attn.qkv_proj", D, s->qkv_bias ? OQ_BIAS : 0, qkv, 3, NULL));
+    OQ_TRY(oq_declare_fused(b, &l->qkv, "self_attn.qkv_proj", D,
+                            OQ_WANTS(OQ_FUSE_ROWS) | (s->qkv_bias ? OQ_BIAS : 0), qkv, 3, NULL));
     if (s->qk_norm) {
         OQ_TRY(oq_declare_vector(b, &l->q_norm, "self_attn.q_norm.weight", s->head_dim));
         OQ_TRY(oq_declare_vector(b, &l->k_norm, "self_attn.k_norm.weight", s->head_dim));
     }
     OQ_TRY(oq_declare_attention(b, &l->attention, "self_attn", spec));
-    OQ_TRY(oq_declare_linear(b, &l->o, "self_attn.o_proj", D, q, 0, NULL));
+    OQ_TRY(oq_declare_linear(b, &l->o, "self_attn.o_proj", D, q, OQ_WANTS(OQ_FUSE_ADD), NULL));
     OQ_TRY(oq_declare_vector(b, &l->norm2, "post_attention_layernorm.weight", D));
-    OQ_TRY(oq_declare_fused(b, &l->gate_up, "mlp.gate_up_proj", D, 0, gate_up, 2, NULL));
-    return oq_declare_linear(b, &l->down, "mlp.down_proj", D, s->intermediate_size, 0, NULL);
+    OQ_TRY(oq_declare_fused(b, &l->gate_up, "mlp.gate_up_proj", D, OQ_WANTS(OQ_FUSE_ROWS | OQ_FUSE_GLU),
+                            gate_up, 2, NULL));
+    return oq_declare_linear(b, &l->down, "mlp.down_proj", D, s->intermediate_size, OQ_WANTS(OQ_FUSE_ADD),
+                             NULL);
 }
 
 oq_status oq_te_qwen3_declare(oq_builder *b, void *self)
@@ -180,41 +183,48 @@ static oq_status make_rope(oq_exec *ex, const oq_te_qwen3 *s, int64_t n, oq_tens
     return st;
 }
 
+static oq_norm_step rms(const oq_vector *weight, const oq_te_qwen3 *s)
+{
+    return (oq_norm_step){.kind = OQ_RMS_NORM, .weight = weight, .eps = (float)s->eps};
+}
+
+/* x += o(Attn(RMS(x))) */
 static oq_status attention_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwen3_layer *l, oq_tensor x,
                                    oq_tensor cos_t, oq_tensor sin_t)
 {
     const int64_t q_width = s->n_heads * s->head_dim, kv_width = s->n_kv_heads * s->head_dim;
-    oq_tensor h, qkv, o;
-    OQ_TRY(oq_tmp(ex, x.rows, x.cols, &h));
+    const oq_rows rows = {.x = x, .norm = rms(&l->norm1, s)};
+    const oq_post add = {.kind = OQ_POST_ADD, .residual = x};
+    oq_tensor qkv, o;
     OQ_TRY(oq_tmp(ex, x.rows, q_width + 2 * kv_width, &qkv));
     OQ_TRY(oq_tmp(ex, x.rows, q_width, &o));
     const oq_tensor q = oq_tensor_cols(qkv, 0, q_width), k = oq_tensor_cols(qkv, q_width, kv_width),
                     v = oq_tensor_cols(qkv, q_width + kv_width, kv_width);
-    OQ_TRY(oq_rms_norm_forward(ex, h, x, &l->norm1, (float)s->eps, 0));
-    OQ_TRY(oq_linear_forward(ex, &l->qkv, qkv, h));
-    if (s->qk_norm) {
-        OQ_TRY(oq_rms_norm_forward(ex, q, q, &l->q_norm, (float)s->eps, s->head_dim));
-        OQ_TRY(oq_rms_norm_forward(ex, k, k, &l->k_norm, (float)s->eps, s->head_dim));
-    }
-    OQ_TRY(oq_rope_forward(ex, q, cos_t, sin_t, s->n_heads, s->head_dim, OQ_ROPE_HALF));
-    OQ_TRY(oq_rope_forward(ex, k, cos_t, sin_t, s->n_kv_heads, s->head_dim, OQ_ROPE_HALF));
+    OQ_TRY(oq_linear_rows_forward(ex, &l->qkv, qkv, &rows, NULL));
+    const oq_qk_step qk = {.norm_q = s->qk_norm ? &l->q_norm : NULL,
+                           .norm_k = s->qk_norm ? &l->k_norm : NULL,
+                           .eps = (float)s->eps,
+                           .cos = cos_t,
+                           .sin = sin_t,
+                           .n_heads = s->n_heads,
+                           .n_kv_heads = s->n_kv_heads,
+                           .head_dim = s->head_dim,
+                           .kind = OQ_ROPE_HALF};
+    OQ_TRY(oq_qk_norm_rope_forward(ex, q, k, &qk));
     OQ_TRY(oq_attention_forward(ex, &l->attention, o, q, k, v, NULL));
-    OQ_TRY(oq_linear_forward(ex, &l->o, h, o));
-    return oq_add_forward(ex, x, x, h);
+    return oq_linear_post_forward(ex, &l->o, x, o, &add);
 }
 
+/* x += down(silu(gate h) * up h), h = RMS(x) */
 static oq_status mlp_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwen3_layer *l, oq_tensor x)
 {
     const int64_t I = s->intermediate_size;
-    oq_tensor h, gate_up;
-    OQ_TRY(oq_tmp(ex, x.rows, x.cols, &h));
-    OQ_TRY(oq_tmp(ex, x.rows, 2 * I, &gate_up));
-    const oq_tensor gate = oq_tensor_cols(gate_up, 0, I), up = oq_tensor_cols(gate_up, I, I);
-    OQ_TRY(oq_rms_norm_forward(ex, h, x, &l->norm2, (float)s->eps, 0));
-    OQ_TRY(oq_linear_forward(ex, &l->gate_up, gate_up, h));
-    OQ_TRY(oq_glu_forward(ex, OQ_SILU, gate, gate, up));
-    OQ_TRY(oq_linear_forward(ex, &l->down, h, gate));
-    return oq_add_forward(ex, x, x, h);
+    const oq_rows rows = {.x = x, .norm = rms(&l->norm2, s)};
+    const oq_post gated = {.kind = OQ_POST_GLU, .unary = OQ_SILU}, add = {.kind = OQ_POST_ADD, .residual = x};
+    oq_tensor h;
+    OQ_TRY(oq_tmp(ex, x.rows, I, &h));
+    OQ_TRY(oq_linear_rows_forward(ex, &l->gate_up, h, &rows, &gated));
+    return oq_linear_post_forward(ex, &l->down, x, h, &add);
 }
 
 /* x: [S, D], in place. */
