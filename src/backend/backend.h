@@ -12,6 +12,7 @@
 #define OQ_BACKEND_BACKEND_H
 
 #include "base/env.h"
+#include "format/attention_operand.h"
 #include "format/format.h"
 #include "tensor/tensor.h"
 
@@ -100,7 +101,14 @@ typedef struct oq_attention_spec {
     int64_t head_dim;    /* a multiple of 8, <= 256 (reference: any) */
     int64_t n_heads, n_kv_heads; /* query head h reads key head h / (n_heads / n_kv_heads) */
     bool    causal;      /* query i sees keys j <= i + (n_kv - n_q) */
+    /* Operands quantized just before the product (format/attention_operand.h); never with causal. */
+    oq_attention_precision precision;
+    /* Block-sparse: this share of the key blocks is left out for each block of queries, 0: none. The rule is in
+     * docs/numerics.md; n_q = n_kv, no bias. */
+    double  sparsity;
 } oq_attention_spec;
+
+enum { OQ_ATTENTION_SPARSE_BLOCK = 128, OQ_ATTENTION_SPARSE_LEAST = 32 }; /* rows of a block; blocks at least */
 
 typedef struct oq_attention_args {
     const oq_attention_spec *spec;
@@ -110,12 +118,16 @@ typedef struct oq_attention_args {
     const uint8_t *key_mask; /* [n_kv], 0: nobody sees the key; NULL: all seen. A row that sees no key gives zeros */
     const float   *bias;     /* added to scores, element (h,i,j) at h*bias_head + i*bias_row + j; NULL: none */
     int64_t        bias_head, bias_row;
+    /* [n_heads, ceil(n_q/128), ceil(n_kv/128)], 0: no query of the block sees a key of the block; NULL: all seen. Made
+     * inside the backend for a sparse spec. */
+    const uint8_t *block_map;
     void          *scratch;
 } oq_attention_args;
 
 typedef struct oq_attention_kernel {
     const char *name;
     uint64_t    need;
+    bool        block_map; /* leaves out what args->block_map says; others never get one */
     bool   (*accepts)(const oq_attention_spec *spec);
     size_t (*scratch_bytes)(const oq_attention_spec *spec, int64_t n_q, int64_t n_kv);
     void   (*run)(oq_device *device, const oq_attention_args *args);

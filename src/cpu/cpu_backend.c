@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/size.h"
+#include "cpu/attention/attention.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -141,12 +142,21 @@ static const oq_linear_kernel *cpu_find_linear(const oq_device *device, const oq
     return NULL;
 }
 
+const oq_attention_kernel *oq_cpu_attention_plain(const oq_device *device, const oq_attention_spec *spec,
+                                                  bool block_map)
+{
+    for (size_t i = 0; oq_cpu_attention_list[i]; i++) {
+        const oq_attention_kernel *k = oq_cpu_attention_list[i];
+        if (has(device, k->need) && k->accepts(spec) && (k->block_map || !block_map)) return k;
+    }
+    return NULL;
+}
+
 static const oq_attention_kernel *cpu_find_attention(const oq_device *device, const oq_attention_spec *spec)
 {
-    for (size_t i = 0; oq_cpu_attention_list[i]; i++)
-        if (has(device, oq_cpu_attention_list[i]->need) && oq_cpu_attention_list[i]->accepts(spec))
-            return oq_cpu_attention_list[i];
-    return NULL;
+    if (spec->precision == OQ_ATTENTION_PLAIN && spec->sparsity == 0)
+        return oq_cpu_attention_plain(device, spec, false);
+    return oq_attention_online.accepts(spec) ? &oq_attention_online : NULL;
 }
 
 static const oq_conv2d_kernel *cpu_find_conv2d(const oq_device *device, const oq_conv2d_spec *spec)

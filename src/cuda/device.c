@@ -244,6 +244,7 @@ static const oq_linear_kernel *find_linear(const oq_device *d, const oq_linear_s
 
 static const oq_attention_kernel *find_attention(const oq_device *d, const oq_attention_spec *spec)
 {
+    if (spec->precision != OQ_ATTENTION_PLAIN || spec->sparsity > 0) return NULL;
     for (const oq_attention_kernel *const *k = oq_cuda_attention_list; *k; k++)
         if ((*k)->need <= (uint64_t)d->capability && (*k)->accepts(spec)) return *k;
     return NULL;

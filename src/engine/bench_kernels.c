@@ -187,7 +187,8 @@ static oq_status bench_attentions(oq_bench *b, oq_device *device)
     static const struct {
         oq_attention_spec spec;
         int64_t tokens;
-    } cases[] = {{{64, 3, 3, false}, 288}, {{128, 24, 24, false}, 1024}};
+    } cases[] = {{{.head_dim = 64, .n_heads = 3, .n_kv_heads = 3}, 288},
+                 {{.head_dim = 128, .n_heads = 24, .n_kv_heads = 24}, 1024}};
     for (size_t s = 0; s < OQ_COUNT(cases); s++)
         for (size_t i = 0; oq_cpu_attention_list[i]; i++) {
             const oq_attention_kernel *kernel = oq_cpu_attention_list[i];

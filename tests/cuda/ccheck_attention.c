@@ -66,7 +66,8 @@ static void attention_kernel_check(ccheck *c, const attention_case *t, const oq_
                                    cc_row *row)
 {
     const oq_dtype *type = t->f32 ? &oq_dtype_f32 : &oq_dtype_bf16;
-    const oq_attention_spec spec = {t->head_dim, t->n_heads, t->n_kv_heads, t->causal};
+    const oq_attention_spec spec = {
+        .head_dim = t->head_dim, .n_heads = t->n_heads, .n_kv_heads = t->n_kv_heads, .causal = t->causal};
     const int64_t cols = t->n_heads * t->head_dim, kv_cols = t->n_kv_heads * t->head_dim,
                   more = t->strided ? 24 : 0;
     cc_tensor q = random_tensor(c, type, t->n_q, cols, cols + more),
@@ -137,7 +138,7 @@ static void attention_bench_run(void *user, int64_t i)
 static void bench_attention(ccheck *c, const oq_attention_kernel *kernel, int64_t s, int64_t heads,
                             int64_t dim)
 {
-    const oq_attention_spec spec = {dim, heads, heads, false};
+    const oq_attention_spec spec = {.head_dim = dim, .n_heads = heads, .n_kv_heads = heads};
     if (!kernel || !cc_wants(c, kernel->name)) return;
     cc_tensor t[4];
     for (int i = 0; i < 4; i++) t[i] = random_tensor(c, &oq_dtype_bf16, s, heads * dim, 0);
@@ -163,7 +164,8 @@ void ccheck_attention(ccheck *c)
         static const int64_t shapes[][3] = {{4608, 24, 128}, {4224, 30, 128}, {16384, 1, 512}};
         for (size_t i = 0; i < OQ_COUNT(shapes); i++)
             for (size_t k = 0; oq_cuda_attention_list[k]; k++) {
-                const oq_attention_spec spec = {shapes[i][2], shapes[i][1], shapes[i][1], false};
+                const oq_attention_spec spec = {
+                    .head_dim = shapes[i][2], .n_heads = shapes[i][1], .n_kv_heads = shapes[i][1]};
                 if (oq_cuda_attention_list[k]->need <= (uint64_t)c->gpu->capability &&
                     oq_cuda_attention_list[k]->accepts(&spec))
                     bench_attention(c, oq_cuda_attention_list[k], shapes[i][0], shapes[i][1], shapes[i][2]);
@@ -176,7 +178,10 @@ void ccheck_attention(ccheck *c)
         if (!cc_wants(c, kernel->name) || kernel->need > (uint64_t)c->gpu->capability) continue;
         for (size_t i = 0; i < OQ_COUNT(attention_cases); i++) {
             const attention_case *t = &attention_cases[i];
-            const oq_attention_spec spec = {t->head_dim, t->n_heads, t->n_kv_heads, t->causal};
+            const oq_attention_spec spec = {.head_dim = t->head_dim,
+                                            .n_heads = t->n_heads,
+                                            .n_kv_heads = t->n_kv_heads,
+                                            .causal = t->causal};
             if (kernel->accepts(&spec)) attention_kernel_check(c, t, kernel, &row);
         }
         cc_row_print(&row);

@@ -1,5 +1,6 @@
 /* kcheck_attention.c -- every attention kernel against softmax in double: head widths, lengths around every
- * block edge, shared key heads, causality, masks, biases, both element types, numbers that are none. */
+ * block edge, shared key heads, causality, masks, biases, both element types, numbers that are none; quantized operands
+ * by the scalar truth of format/, chosen blocks by a sort. */
 #include "kernels/kcheck.h"
 
 #include <math.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "cpu/attention/attention.h"
 
 typedef struct problem {
     oq_attention_spec spec;
@@ -18,7 +20,10 @@ typedef struct problem {
     int64_t bias_head, bias_row;
     kc_class class;
     double *want, *bound; /* [n_q, n_heads * head_dim] */
+    uint8_t *map;         /* [n_heads, blocks, blocks] of a sparse problem */
 } problem;
+
+enum { BLOCK = OQ_ATTENTION_SPARSE_BLOCK };
 
 static kc_matrix random_matrix(kcheck *kc, kc_rng *rng, kc_class class, int64_t rows, int64_t cols,
                                float gain)
@@ -40,8 +45,10 @@ static float *values(kcheck *kc, const kc_matrix *m)
     return x;
 }
 
-static bool sees(const problem *p, int64_t i, int64_t j)
+static bool sees(const problem *p, int64_t h, int64_t i, int64_t j)
 {
+    const int64_t blocks = oq_ceil_div(p->n_kv, BLOCK);
+    if (p->map && !p->map[(h * blocks + i / BLOCK) * blocks + j / BLOCK]) return false;
     if (p->spec.causal && j > i + (p->n_kv - p->n_q)) return false;
     return !p->has_mask || ((const uint8_t *)p->mask.data)[j];
 }
@@ -56,7 +63,7 @@ static void solve_row(problem *p, const float *q, const float *k, const float *v
     for (int64_t j = 0; j < p->n_kv; j++) {
         double dot = 0, size = 0;
         s[j] = -INFINITY;
-        if (!sees(p, i, j)) continue;
+        if (!sees(p, h, i, j)) continue;
         for (int64_t c = 0; c < d; c++) {
             const double one = (double)q[i * q_cols + h * d + c] * (double)k[j * kv_cols + g * d + c];
             dot += one, size += fabs(one);
@@ -81,11 +88,66 @@ static void solve_row(problem *p, const float *q, const float *k, const float *v
     }
 }
 
+/* What the kernel multiplies: each head's values after rotation and codes. */
+static void quantize(const problem *p, oq_attention_side side, float *x)
+{
+    const bool is_q = side == OQ_SIDE_Q;
+    const int64_t rows = is_q ? p->n_q : p->n_kv, heads = is_q ? p->spec.n_heads : p->spec.n_kv_heads;
+    uint8_t hidden[1024] = {0};
+    for (int64_t j = 0; j < rows && !is_q && p->has_mask; j++)
+        hidden[j] = !((const uint8_t *)p->mask.data)[j];
+    for (int64_t h = 0; h < heads; h++)
+        oq_attention_quantize(p->spec.precision, side, x + h * p->spec.head_dim, rows,
+                              heads * p->spec.head_dim, p->spec.head_dim, hidden);
+}
+
+/* Mean of a block's seen rows in one head; false: none is seen. */
+static bool block_mean(const problem *p, const float *x, int64_t cols, bool masked, int64_t block,
+                       double *out)
+{
+    int64_t n = 0;
+    for (int64_t c = 0; c < p->spec.head_dim; c++) out[c] = 0;
+    for (int64_t j = block * BLOCK; j < (block + 1) * BLOCK && j < p->n_kv; j++) {
+        if (masked && !((const uint8_t *)p->mask.data)[j]) continue;
+        n++;
+        for (int64_t c = 0; c < p->spec.head_dim; c++) out[c] += (double)x[j * cols + c];
+    }
+    for (int64_t c = 0; c < p->spec.head_dim; c++) out[c] /= n ? (double)n : 1.0;
+    return n > 0;
+}
+
+/* By counting the blocks that come before: no more than kept - 1 of the others may. */
+static void choose_blocks(kcheck *kc, problem *p, const float *q, const float *k)
+{
+    const int64_t d = p->spec.head_dim, blocks = oq_ceil_div(p->n_kv, BLOCK);
+    const int64_t kept = (int64_t)ceil((1 - p->spec.sparsity) * (double)blocks - 1e-9);
+    double a[OQ_ATTENTION_MAX_DIM], b[OQ_ATTENTION_MAX_DIM], score[8];
+    p->map = kc_new(kc, (size_t)(p->spec.n_heads * blocks * blocks));
+    for (int64_t i = 0; i < p->spec.n_heads * blocks; i++) {
+        const int64_t h = i / blocks, own = i % blocks, g = h / (p->spec.n_heads / p->spec.n_kv_heads);
+        block_mean(p, q + h * d, p->spec.n_heads * d, false, own, a);
+        for (int64_t j = 0; j < blocks; j++) {
+            score[j] = 0;
+            if (!block_mean(p, k + g * d, p->spec.n_kv_heads * d, p->has_mask, j, b)) score[j] = -INFINITY;
+            for (int64_t c = 0; c < d; c++) score[j] += (double)(float)a[c] * (double)(float)b[c];
+        }
+        score[own] = INFINITY;
+        for (int64_t j = 0; j < blocks; j++) {
+            int64_t before = 0;
+            for (int64_t m = 0; m < blocks; m++)
+                before += (float)score[m] > (float)score[j] || ((float)score[m] == (float)score[j] && m < j);
+            p->map[i * blocks + j] = before < (kept < 1 ? 1 : kept);
+        }
+    }
+}
+
 static void solve(kcheck *kc, problem *p)
 {
     const size_t n = (size_t)(p->n_q * p->spec.n_heads * p->spec.head_dim);
     float *const q = values(kc, &p->q), *const k = values(kc, &p->k), *const v = values(kc, &p->v);
     double *const s = oq_alloc(kc->env, (size_t)p->n_kv * sizeof *s);
+    if (p->spec.sparsity > 0) choose_blocks(kc, p, q, k);
+    quantize(p, OQ_SIDE_Q, q), quantize(p, OQ_SIDE_K, k), quantize(p, OQ_SIDE_V, v);
     p->want = oq_alloc(kc->env, n * sizeof *p->want);
     p->bound = oq_alloc(kc->env, n * sizeof *p->bound);
     for (int64_t h = 0; h < p->spec.n_heads; h++)
@@ -131,7 +193,7 @@ static problem make(kcheck *kc, kc_rng *rng, oq_attention_spec spec, int64_t n_q
     if (class == KC_NAN_ROW) p.spec.causal = false; /* a NaN that no row sees may still reach a causal tile */
     p.has_mask = kc_below(rng, 3) == 0;
     p.poisoned = kc_below(rng, 2);
-    p.has_bias = class != KC_NAN_ROW && kc_below(rng, 3) == 0;
+    p.has_bias = class != KC_NAN_ROW && kc_below(rng, 3) == 0 && spec.sparsity == 0;
     if (p.has_mask) make_mask(kc, rng, &p);
     if (p.has_bias) make_bias(kc, rng, &p);
     solve(kc, &p);
@@ -142,7 +204,7 @@ static void free_problem(kcheck *kc, problem *p)
 {
     kc_matrix_free(kc, &p->q), kc_matrix_free(kc, &p->k), kc_matrix_free(kc, &p->v);
     kc_buf_free(kc, &p->mask), kc_buf_free(kc, &p->bias);
-    oq_free(kc->env, p->want), oq_free(kc->env, p->bound);
+    oq_free(kc->env, p->want), oq_free(kc->env, p->bound), oq_free(kc->env, p->map);
 }
 
 static bool run_once(kcheck *kc, oq_device *device, const oq_attention_kernel *kernel, const problem *p,
@@ -190,12 +252,14 @@ static void check_kernel(kcheck *kc, kc_row *row, const oq_attention_kernel *ker
         const bool near = all_near(kc, row, p, &o), same = kc_matrix_same(&o, &alone);
         ok &= kc_matrix_intact(&o) && kc_matrix_intact(&p->q) && kc_matrix_intact(&p->k) &&
               kc_matrix_intact(&p->v);
-        kc_case(
-            kc, row, ok && near && same,
-            "%lld queries, %lld keys, %lld/%lld heads of %lld, %s%s%s%s, to %s: guards %d, near %d, same %d",
-            (long long)p->n_q, (long long)p->n_kv, (long long)p->spec.n_heads, (long long)p->spec.n_kv_heads,
-            (long long)p->spec.head_dim, kc_class_name(p->class), p->spec.causal ? ", causal" : "",
-            p->has_mask ? ", mask" : "", p->has_bias ? ", bias" : "", types[t]->label, ok, near, same);
+        kc_case(kc, row, ok && near && same,
+                "%lld queries, %lld keys, %lld/%lld heads of %lld, %s, sparsity %g, %s%s%s%s, to %s: guards "
+                "%d, near %d, same %d",
+                (long long)p->n_q, (long long)p->n_kv, (long long)p->spec.n_heads,
+                (long long)p->spec.n_kv_heads, (long long)p->spec.head_dim,
+                oq_attention_precision_name(p->spec.precision), p->spec.sparsity, kc_class_name(p->class),
+                p->spec.causal ? ", causal" : "", p->has_mask ? ", mask" : "", p->has_bias ? ", bias" : "",
+                types[t]->label, ok, near, same);
         kc_matrix_free(kc, &o), kc_matrix_free(kc, &alone);
     }
 }
@@ -226,22 +290,47 @@ static void check_all(kcheck *kc, kc_row *rows)
     kc_rng rng = kc_rng_new(kc, "attention", 0);
     const int64_t n_lengths = (int64_t)OQ_COUNT(lengths);
     for (int64_t i = 0; i < n_lengths * n_lengths; i++) { /* every pair of lengths, narrow heads */
-        const oq_attention_spec spec = {8 * (1 + kc_below(&rng, 3)), 2, 1 + kc_below(&rng, 2),
-                                        kc_below(&rng, 2)};
+        const oq_attention_spec spec = {.head_dim = 8 * (1 + kc_below(&rng, 3)),
+                                        .n_heads = 2,
+                                        .n_kv_heads = 1 + kc_below(&rng, 2),
+                                        .causal = kc_below(&rng, 2)};
         check_case(kc, rows, &rng, spec, lengths[i / n_lengths], lengths[i % n_lengths],
                    (kc_class)(i % KC_N_CLASSES), 1.0f);
     }
     for (size_t i = 0; i < OQ_COUNT(widths); i++) /* every width */
         for (int round = 0; round < 3; round++) {
-            const oq_attention_spec spec = {widths[i], 2 + 2 * (round == 1), 1 + (round == 2),
-                                            kc_below(&rng, 2)};
+            const oq_attention_spec spec = {.head_dim = widths[i],
+                                            .n_heads = 2 + 2 * (round == 1),
+                                            .n_kv_heads = 1 + (round == 2),
+                                            .causal = kc_below(&rng, 2)};
             const int64_t n_q = lengths[kc_below(&rng, n_lengths - 2)],
                           n_kv = lengths[kc_below(&rng, n_lengths)];
             check_case(kc, rows, &rng, spec, n_q, n_kv, round ? KC_NORMAL : KC_NAN_ROW, 1.0f);
         }
     for (int i = 0; i < 6; i++) { /* scores in the thousands: one key takes all, nothing overflows */
-        const oq_attention_spec spec = {64, 2, 1, i % 2 == 1};
+        const oq_attention_spec spec = {.head_dim = 64, .n_heads = 2, .n_kv_heads = 1, .causal = i % 2 == 1};
         check_case(kc, rows, &rng, spec, 33, lengths[3 + i], KC_NORMAL, 100.0f);
+    }
+}
+
+/* Quantized operands and chosen blocks: the kernel in front of the plain ones. */
+static void check_online(kcheck *kc, kc_row *row)
+{
+    static const int64_t dims[] = {16, 32, 64, 128, 256};
+    kc_rng rng = kc_rng_new(kc, "attention online", 0);
+    for (int i = 0; i < 120; i++) {
+        const bool sparse = i % 3 == 0;
+        const int64_t n_q = 1 + kc_below(&rng, sparse ? 800 : 300);
+        const oq_attention_spec spec = {
+            .head_dim = dims[kc_below(&rng, sparse ? 3 : (int64_t)OQ_COUNT(dims))],
+            .n_heads = 2,
+            .n_kv_heads = 1 + kc_below(&rng, 2),
+            .precision = (oq_attention_precision)(sparse ? kc_below(&rng, 4) : 1 + kc_below(&rng, 3)),
+            .sparsity = sparse ? 0.1 + 0.2 * (double)kc_below(&rng, 5) : 0};
+        const kc_class class = (kc_class)(sparse ? KC_NORMAL : i % KC_N_CLASSES);
+        problem p = make(kc, &rng, spec, n_q, sparse ? n_q : 1 + kc_below(&rng, 300), class, 1.0f);
+        if (oq_attention_online.accepts(&p.spec)) check_kernel(kc, row, &oq_attention_online, &p);
+        free_problem(kc, &p);
     }
 }
 
@@ -257,9 +346,9 @@ static void bench_run(void *user)
     b->kernel->run(b->kc->device, &b->args);
 }
 
-static void bench_shape(kcheck *kc, const oq_attention_kernel *kernel, int64_t n, int64_t heads, int64_t d)
+static void bench_spec(kcheck *kc, const oq_attention_kernel *kernel, int64_t n, oq_attention_spec spec)
 {
-    const oq_attention_spec spec = {d, heads, heads, false};
+    const int64_t heads = spec.n_heads, d = spec.head_dim;
     if (!kernel->accepts(&spec)) return;
     kc_rng rng = kc_rng_new(kc, "attention bench", n);
     kc_matrix m[4];
@@ -275,10 +364,28 @@ static void bench_shape(kcheck *kc, const oq_attention_kernel *kernel, int64_t n
                 .o = m[3].t,
                 .scratch = scratch.data}};
     char what[64];
-    snprintf(what, sizeof what, "S=%lld H=%lld D=%lld", (long long)n, (long long)heads, (long long)d);
+    snprintf(what, sizeof what, "S=%lld H=%lld D=%lld %s sparsity %g", (long long)n, (long long)heads,
+             (long long)d, oq_attention_precision_name(spec.precision), spec.sparsity);
     kc_bench(kc, kernel->name, what, 4.0 * (double)(n * n * heads * d), bench_run, &b);
     for (int i = 0; i < 4; i++) kc_matrix_free(kc, &m[i]);
     kc_buf_free(kc, &scratch);
+}
+
+static void bench_shape(kcheck *kc, const oq_attention_kernel *kernel, int64_t n, int64_t heads, int64_t d)
+{
+    bench_spec(kc, kernel, n, (oq_attention_spec){.head_dim = d, .n_heads = heads, .n_kv_heads = heads});
+}
+
+static void bench_online(kcheck *kc)
+{
+    const oq_attention_kernel *const k = &oq_attention_online;
+    for (int p = 1; p < OQ_N_ATTENTION_PRECISIONS; p++) {
+        oq_attention_spec spec = {.head_dim = 128, .n_heads = 8, .n_kv_heads = 8};
+        spec.precision = (oq_attention_precision)p;
+        bench_spec(kc, k, 1024, spec);
+    }
+    bench_spec(kc, k, 4096,
+               (oq_attention_spec){.head_dim = 128, .n_heads = 4, .n_kv_heads = 4, .sparsity = 0.7});
 }
 
 void kcheck_attention(kcheck *kc)
@@ -294,4 +401,12 @@ void kcheck_attention(kcheck *kc)
         if (kernel->need) bench_shape(kc, kernel, 1024, 24, 128);
         if (kernel->need) bench_shape(kc, kernel, 1024, 1, 512);
     }
+    if (!kc_wants(kc, oq_attention_online.name, 0)) return;
+    if (kc->bench) {
+        bench_online(kc);
+        return;
+    }
+    kc_row online = {.kernel = oq_attention_online.name};
+    check_online(kc, &online);
+    kc_row_print(&online);
 }

@@ -28,6 +28,13 @@ static size_t scratch_bytes(const oq_attention_spec *spec, int64_t n_q, int64_t 
     return (size_t)(LANES * lane_doubles(spec, n_kv)) * sizeof(double);
 }
 
+static bool block_seen(const oq_attention_args *a, int64_t head, int64_t i, int64_t j)
+{
+    if (!a->block_map) return true;
+    const int64_t block = OQ_ATTENTION_SPARSE_BLOCK, n_kv = oq_ceil_div(a->k.rows, block);
+    return a->block_map[(head * oq_ceil_div(a->q.rows, block) + i / block) * n_kv + j / block];
+}
+
 /* Scores of query (head, i) into s, -infinity where unseen; returns the largest, NaN if any is. */
 static double score_row(const oq_attention_args *a, int64_t head, int64_t i, double *s)
 {
@@ -38,7 +45,7 @@ static double score_row(const oq_attention_args *a, int64_t head, int64_t i, dou
     double max = -INFINITY;
     for (int64_t j = 0; j < n_kv; j++) {
         s[j] = -INFINITY;
-        if (j > last || (a->key_mask && !a->key_mask[j])) continue;
+        if (j > last || (a->key_mask && !a->key_mask[j]) || !block_seen(a, head, i, j)) continue;
         double dot = 0;
         for (int64_t c = 0; c < d; c++)
             dot += (double)oq_elem_get(&a->q, i, q0 + c) * (double)oq_elem_get(&a->k, j, k0 + c);
@@ -84,6 +91,7 @@ static void run(oq_device *device, const oq_attention_args *args)
 
 const oq_attention_kernel oq_attention_ref = {
     .name = "attention_ref",
+    .block_map = true,
     .accepts = accepts,
     .scratch_bytes = scratch_bytes,
     .run = run,
