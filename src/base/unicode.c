@@ -66,11 +66,12 @@ char *oq_utf8_repair(oq_env *env, const char *text, size_t n, size_t *out_n)
     return repaired;
 }
 
-oq_status oq_utf8_nfc(oq_env *env, const char *text, size_t n, char **out, size_t *out_n)
+static oq_status normal_form(oq_env *env, const char *text, size_t n, utf8proc_option_t form, char **out,
+                             size_t *out_n)
 {
     utf8proc_uint8_t *result = NULL;
-    const utf8proc_ssize_t size = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &result,
-                                               UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    const utf8proc_ssize_t size =
+        utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &result, UTF8PROC_STABLE | form);
     if (size < 0)
         return oq_fail(env, OQ_E_NOMEM, "normalising a text of %zu bytes: %s", n, utf8proc_errmsg(size));
     char *copy = oq_alloc_raw(env, (size_t)size + 1);
@@ -80,6 +81,68 @@ oq_status oq_utf8_nfc(oq_env *env, const char *text, size_t n, char **out, size_
     *out = copy;
     *out_n = (size_t)size;
     return OQ_OK;
+}
+
+oq_status oq_utf8_nfc(oq_env *env, const char *text, size_t n, char **out, size_t *out_n)
+{
+    return normal_form(env, text, n, UTF8PROC_COMPOSE, out, out_n);
+}
+
+oq_status oq_utf8_nfd(oq_env *env, const char *text, size_t n, char **out, size_t *out_n)
+{
+    return normal_form(env, text, n, UTF8PROC_DECOMPOSE, out, out_n);
+}
+
+oq_status oq_utf8_nfkc(oq_env *env, const char *text, size_t n, char **out, size_t *out_n)
+{
+    return normal_form(env, text, n, UTF8PROC_COMPOSE | UTF8PROC_COMPAT, out, out_n);
+}
+
+oq_status oq_utf8_nfkd(oq_env *env, const char *text, size_t n, char **out, size_t *out_n)
+{
+    return normal_form(env, text, n, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, out, out_n);
+}
+
+oq_status oq_utf8_lower(oq_env *env, const char *text, size_t n, char **out, size_t *out_n)
+{
+    oq_strbuf buf;
+    oq_strbuf_init(&buf, env);
+    for (size_t i = 0; i < n;) {
+        utf8proc_int32_t code = -1;
+        utf8proc_uint8_t bytes[4];
+        const size_t length = oq_utf8_length(text + i);
+        utf8proc_iterate((const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)length, &code);
+        if (code == 0x130) /* the one capital whose small form is two characters: i and a dot above */
+            oq_strbuf_puts(&buf, "i\xcc\x87");
+        else
+            oq_strbuf_add(&buf, bytes, (size_t)utf8proc_encode_char(utf8proc_tolower(code), bytes));
+        i += length;
+    }
+    const oq_status st = oq_strbuf_check(&buf, "text in lower case");
+    *out_n = buf.size;
+    *out = st == OQ_OK ? oq_strbuf_take(&buf) : NULL;
+    oq_strbuf_deinit(&buf);
+    return st == OQ_OK && !*out ? oq_fail(env, OQ_E_NOMEM, "text in lower case: no memory") : st;
+}
+
+size_t oq_utf8_length(const char *text)
+{
+    const unsigned char first = (unsigned char)text[0];
+    return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
+
+size_t oq_utf8_grapheme(const char *text, size_t n)
+{
+    utf8proc_int32_t state = 0, before = -1, code = -1;
+    size_t at = 0;
+    while (at < n) {
+        const size_t length = oq_utf8_length(text + at);
+        utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n - at), &code);
+        if (at && utf8proc_grapheme_break_stateful(before, code, &state)) break;
+        before = code;
+        at += length;
+    }
+    return at;
 }
 
 static utf8proc_int32_t code_point(const char *character, size_t n)

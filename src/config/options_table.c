@@ -28,7 +28,7 @@ static const oq_option_info rows[] = {
     {"candidate-load-format", "load-format", OQ_OPTION_CHOICE, 0, 0, "default,dummy", "default", "compare",
      "model", "WORD", "load format of the candidate run"},
     {"tokenizer", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "tokenize", "model", "PATH",
-     "tokenizer.json, or a folder that holds one"},
+     "tokenizer.json or spiece.model, or a folder of tokenizer files"},
 
     /* ---- request ------------------------------------------------------------------------------------------- */
     {"prompt", "p", OQ_OPTION_LIST, 0, 0, NULL, NULL, RUNS ",tokenize", "request", "TEXT",

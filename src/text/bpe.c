@@ -1,13 +1,17 @@
 /* bpe.c -- byte pair encoding: the vocabulary, the merges in order of rank, and the greedy merge of one
  * piece. A piece is a linked list of symbols with a heap of their mergeable pairs, so its cost is n log n at
- * any length. Not here: byte fallback, dropout, word suffixes (refused by name). */
+ * any length. The last symbol of a piece may carry a suffix ("</w>"). Not here: byte fallback, dropout, prefixes
+ * (refused by name). */
 #include "base/strbuf.h"
+#include "base/unicode.h"
 #include "text/json_scan.h"
 #include "text/text_model.h"
 
 #include <string.h>
 
 #define NONE UINT32_MAX
+
+enum { MAX_SUFFIX_BYTES = 60 };
 
 typedef struct merge {
     int32_t left, right, merged;
@@ -18,8 +22,10 @@ typedef struct bpe {
     size_t n_merges, merges_capacity;
     uint32_t *slots; /* open hash table of rank + 1 by (left, right); 0: free */
     size_t n_slots;
-    int32_t byte_ids[256]; /* with byte_level; -1: the vocabulary lacks it */
-    int32_t unknown;       /* -1: none */
+    int32_t byte_ids[256];      /* with byte_level; -1: the vocabulary lacks it */
+    int32_t last_byte_ids[256]; /* of a piece's last byte, which carries the suffix */
+    char *suffix;               /* NULL: none */
+    int32_t unknown;            /* -1: none */
     bool byte_level, fuse_unknown, ignore_merges;
 } bpe;
 
@@ -188,14 +194,11 @@ static oq_status index_merges(oq_env *env, bpe *b)
 /* What would change the result and is not here must be off. */
 static oq_status check_off(oq_env *env, const oq_tokenizer_file *file, const oq_json *model)
 {
-    static const char *const texts[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-    for (size_t i = 0; i < OQ_COUNT(texts); i++) {
-        const oq_json *value = oq_json_get(model, texts[i]);
-        const char *text = oq_json_string(value);
-        if (oq_json_type(value) != OQ_JSON_NULL && !(text && text[0] == '\0'))
-            return oq_fail(env, OQ_E_UNSUPPORTED, "%s: '%s' of the BPE model is not supported", file->path,
-                           texts[i]);
-    }
+    const oq_json *prefix = oq_json_get(model, "continuing_subword_prefix");
+    const char *text = oq_json_string(prefix);
+    if (oq_json_type(prefix) != OQ_JSON_NULL && !(text && text[0] == '\0'))
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "%s: 'continuing_subword_prefix' of the BPE model is not supported", file->path);
     bool byte_fallback = false;
     OQ_TRY(oq_component_flag(env, file, model, "BPE model", "byte_fallback", false, &byte_fallback));
     if (byte_fallback)
@@ -207,6 +210,33 @@ static oq_status check_off(oq_env *env, const oq_tokenizer_file *file, const oq_
     return OQ_OK;
 }
 
+static oq_status read_suffix(oq_env *env, const oq_tokenizer_file *file, const oq_json *model, bpe *b)
+{
+    const oq_json *value = oq_json_get(model, "end_of_word_suffix");
+    const char *text = oq_json_string(value);
+    if (!text && oq_json_type(value) != OQ_JSON_NULL)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "%s: 'end_of_word_suffix' of the BPE model is %s, a string is needed", file->path,
+                       oq_json_type_name(value));
+    if (!text || !text[0]) return OQ_OK;
+    if (strlen(text) > MAX_SUFFIX_BYTES)
+        return oq_fail(env, OQ_E_UNSUPPORTED, "%s: 'end_of_word_suffix' has %zu bytes, at most %d are read",
+                       file->path, strlen(text), MAX_SUFFIX_BYTES);
+    b->suffix = oq_strdup(env, text);
+    return b->suffix ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "%s: no memory", file->path);
+}
+
+/* The id of n <= 4 bytes of spelling with the suffix behind them; -1: none. */
+static int32_t find_last(const bpe *b, const oq_vocab *vocab, const char *spelling, size_t n)
+{
+    char word[MAX_SUFFIX_BYTES + 4];
+    if (!b->suffix) return oq_vocab_find(vocab, spelling, n);
+    const size_t more = strlen(b->suffix);
+    memcpy(word, spelling, n);
+    memcpy(word + n, b->suffix, more);
+    return oq_vocab_find(vocab, word, n + more);
+}
+
 static oq_status init(oq_env *env, const oq_text_model_setup *setup, oq_vocab *vocab, void *self)
 {
     bpe *b = self;
@@ -215,6 +245,7 @@ static oq_status init(oq_env *env, const oq_text_model_setup *setup, oq_vocab *v
     OQ_TRY(check_off(env, file, model));
     OQ_TRY(oq_component_flag(env, file, model, "BPE model", "fuse_unk", false, &b->fuse_unknown));
     OQ_TRY(oq_component_flag(env, file, model, "BPE model", "ignore_merges", false, &b->ignore_merges));
+    OQ_TRY(read_suffix(env, file, model, b));
     OQ_TRY(read_vocab(env, file, vocab));
     OQ_TRY(read_merges(env, file, vocab, b));
     OQ_TRY(index_merges(env, b));
@@ -225,6 +256,7 @@ static oq_status init(oq_env *env, const oq_text_model_setup *setup, oq_vocab *v
         char spelling[3];
         oq_byte_spelling((unsigned char)i, spelling);
         b->byte_ids[i] = oq_vocab_find(vocab, spelling, strlen(spelling));
+        b->last_byte_ids[i] = find_last(b, vocab, spelling, strlen(spelling));
     }
     return OQ_OK;
 }
@@ -232,6 +264,7 @@ static oq_status init(oq_env *env, const oq_text_model_setup *setup, oq_vocab *v
 static void deinit(oq_env *env, void *self)
 {
     bpe *b = self;
+    oq_free(env, b->suffix);
     oq_free(env, b->slots);
     oq_free(env, b->merges);
     *b = (bpe){0};
@@ -298,9 +331,11 @@ static void merge_symbols(const bpe *b, symbol *symbols, uint32_t n, pair_heap *
     }
 }
 
-static size_t utf8_length(unsigned char first)
+static int32_t find_symbol(const bpe *b, const oq_vocab *vocab, const char *bytes, size_t n, bool is_last)
 {
-    return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    const unsigned char first = (unsigned char)bytes[0];
+    if (b->byte_level) return is_last ? b->last_byte_ids[first] : b->byte_ids[first];
+    return is_last ? find_last(b, vocab, bytes, n) : oq_vocab_find(vocab, bytes, n);
 }
 
 /* The piece's bytes or characters as symbols; *count of them. */
@@ -311,8 +346,8 @@ static oq_status split_symbols(const bpe *b, const oq_vocab *vocab, const char *
     bool after_unknown = false;
     for (size_t i = 0, step; i < n; i += step) {
         const unsigned char first = (unsigned char)piece[i];
-        step = b->byte_level ? 1 : utf8_length(first);
-        int32_t id = b->byte_level ? b->byte_ids[first] : oq_vocab_find(vocab, piece + i, step);
+        step = b->byte_level ? 1 : oq_utf8_length(piece + i);
+        int32_t id = find_symbol(b, vocab, piece + i, step, i + step == n);
         const bool unknown = id < 0;
         if (unknown && b->unknown < 0)
             return oq_fail(env, OQ_E_UNSUPPORTED, "tokenizer: the vocabulary has no piece for byte 0x%02x",

@@ -2,6 +2,9 @@
  * stack. */
 #include "text/json_scan.h"
 
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 void oq_json_scan_init(oq_json_scan *scan, oq_env *env, const char *source, const char *text, size_t n)
@@ -175,6 +178,24 @@ oq_status oq_json_scan_int(oq_json_scan *s, int64_t *out)
         return fail_at(s, "a number without a fraction");
     s->at = at;
     *out = negative ? -value : value;
+    return OQ_OK;
+}
+
+oq_status oq_json_scan_real(oq_json_scan *s, double *out)
+{
+    char word[64];
+    const char first = oq_json_scan_peek(s);
+    size_t n = 0;
+    while (s->at + n < s->n && s->text[s->at + n] && strchr("+-.0123456789eE", s->text[s->at + n])) n++;
+    if (n == 0 || n >= sizeof word || (first != '-' && (first < '0' || first > '9')))
+        return fail_at(s, "a number");
+    memcpy(word, s->text + s->at, n);
+    word[n] = '\0';
+    char *end = NULL, *point = strchr(word, '.');
+    if (point) *point = localeconv()->decimal_point[0]; /* the host program's, which strtod reads */
+    *out = strtod(word, &end);
+    if (*end || !isfinite(*out)) return fail_at(s, "a number");
+    s->at += n;
     return OQ_OK;
 }
 

@@ -26,6 +26,7 @@ bool oq_json_scan_empty(oq_json_scan *scan, char close);
 /* The string's bytes, unescaped: valid until the next string is read; not terminated, may hold NUL. */
 oq_status oq_json_scan_string(oq_json_scan *scan, const char **out, size_t *n);
 oq_status oq_json_scan_int(oq_json_scan *scan, int64_t *out);
+oq_status oq_json_scan_real(oq_json_scan *scan, double *out); /* a finite number of either kind */
 /* Passes over one value of any kind and tells where it stood; only brackets and strings are checked. */
 oq_status oq_json_scan_skip(oq_json_scan *scan, size_t *begin, size_t *end);
 

@@ -6,15 +6,15 @@
 
 enum { OQ_NORMALIZER_MAX_STEPS = 16 };
 
-/* text (valid UTF-8) to *out, the caller's. */
-typedef oq_status (*oq_normalize_fn)(oq_env *env, const char *text, size_t n, char **out, size_t *out_n);
+typedef struct oq_normalize_step oq_normalize_step;
 
-typedef struct oq_normalizer { /* zero changes nothing */
-    oq_normalize_fn steps[OQ_NORMALIZER_MAX_STEPS];
+typedef struct oq_normalizer { /* zero changes nothing; read-only after parsing, shareable between threads */
+    oq_normalize_step *steps;
     size_t n_steps;
 } oq_normalizer;
 
 oq_status oq_normalizer_parse(oq_env *env, const oq_tokenizer_file *file, oq_normalizer *out);
+void oq_normalizer_deinit(oq_env *env, oq_normalizer *normalizer);
 /* *out is always a copy of its own. */
 oq_status oq_normalizer_run(oq_env *env, const oq_normalizer *normalizer, const char *text, size_t n,
                             char **out, size_t *out_n);

@@ -1,4 +1,4 @@
-/* post_processor.c -- TemplateProcessing for one text; ByteLevel only moves offsets, which nobody asks for
+/* post_processor.c -- TemplateProcessing and its two older forms for one text; ByteLevel only moves offsets, which nobody asks for
  * here. */
 #include "text/post_processor.h"
 
@@ -48,6 +48,24 @@ static oq_status parse_template(oq_env *env, const oq_tokenizer_file *file, cons
     return seen_text ? OQ_OK : fail_template(env, file, "leaves the text out");
 }
 
+/* RobertaProcessing, BertProcessing: "cls" before the text, "sep" behind it, each a spelling and an id. */
+static oq_status parse_pair(oq_env *env, const oq_tokenizer_file *file, const oq_vocab *vocab,
+                            const oq_json *component, const char *type, oq_post_processor *out)
+{
+    static const char *const keys[] = {"cls", "sep"};
+    int32_t *const ids[] = {out->before, out->after};
+    for (int i = 0; i < 2; i++) {
+        const oq_json *id = oq_json_at(oq_json_get(component, keys[i]), 1);
+        if (!oq_json_is_int(id) || !oq_vocab_piece(vocab, oq_json_int(id, -1), NULL))
+            return oq_fail(env, OQ_E_FORMAT,
+                           "%s: '%s' of the post-processor %s names no id of the vocabulary", file->path,
+                           keys[i], type);
+        ids[i][0] = (int32_t)oq_json_int(id, -1);
+    }
+    out->n_before = out->n_after = 1;
+    return OQ_OK;
+}
+
 static oq_status parse_component(oq_env *env, const oq_tokenizer_file *file, const oq_vocab *vocab,
                                  const oq_json *component, oq_post_processor *out)
 {
@@ -56,8 +74,11 @@ static oq_status parse_component(oq_env *env, const oq_tokenizer_file *file, con
     if (!is_there) return OQ_OK;
     const char *type = oq_component_type(component);
     if (strcmp(type, "ByteLevel") == 0) return OQ_OK;
-    if (strcmp(type, "TemplateProcessing") == 0 && out->n_before + out->n_after == 0)
+    const bool is_first = out->n_before + out->n_after == 0;
+    if (strcmp(type, "TemplateProcessing") == 0 && is_first)
         return parse_template(env, file, vocab, component, out);
+    if ((strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0) && is_first)
+        return parse_pair(env, file, vocab, component, type, out);
     if (strcmp(type, "Sequence") != 0) return oq_component_unsupported(env, file, "post-processor", type);
     const oq_json *list = oq_json_get(component, "processors");
     for (size_t i = 0; i < oq_json_size(list); i++)

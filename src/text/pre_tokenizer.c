@@ -1,5 +1,5 @@
-/* pre_tokenizer.c -- the pre-tokenizers Split, ByteLevel and Sequence of them. A sequence becomes a flat list
- * of steps. */
+/* pre_tokenizer.c -- the pre-tokenizers Split, WhitespaceSplit, ByteLevel, Metaspace and Sequence of them. A
+ * sequence becomes a flat list of steps. */
 #include "text/pre_tokenizer.h"
 
 #include "text/split_pattern.h"
@@ -15,10 +15,15 @@ typedef enum behavior { REMOVED, ISOLATED, MERGED_WITH_PREVIOUS, MERGED_WITH_NEX
 static const char *const BEHAVIOR_NAMES[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
                                              "Contiguous"};
 
+typedef enum prepend_scheme { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS } prepend_scheme;
+static const char *const PREPEND_NAMES[] = {"never", "first", "always"};
+
 struct oq_pre_step {
     bool prefix_space; /* ByteLevel: every piece begins with a space */
-    oq_regex *regex;   /* what to cut by: this, */
-    char *literal;     /* or this; both NULL: nothing */
+    char *metaspace;   /* Metaspace: what stands for a space; and where it is put in front */
+    prepend_scheme prepend;
+    oq_regex *regex; /* what to cut by: this, */
+    char *literal;   /* or this; both NULL: nothing */
     behavior behavior;
     bool invert;
 };
@@ -103,6 +108,37 @@ static oq_status parse_byte_level(oq_env *env, const oq_tokenizer_file *file, co
     return use_regex ? set_regex(env, file, GPT2_PATTERN, step) : OQ_OK;
 }
 
+/* Old files say add_prefix_space, later ones prepend_scheme, some both. */
+static oq_status parse_metaspace(oq_env *env, const oq_tokenizer_file *file, const oq_json *component,
+                                 oq_pre_step *step)
+{
+    bool prefix = true, split = true;
+    const char *replacement = oq_json_string(oq_json_get(component, "replacement"));
+    const oq_json *scheme = oq_json_get(component, "prepend_scheme");
+    OQ_TRY(oq_component_flag(env, file, component, "pre-tokenizer Metaspace", "add_prefix_space", true,
+                             &prefix));
+    OQ_TRY(oq_component_flag(env, file, component, "pre-tokenizer Metaspace", "split", true, &split));
+    if (!replacement || !replacement[0])
+        return oq_fail(env, OQ_E_FORMAT, "%s: the pre-tokenizer Metaspace has no 'replacement'", file->path);
+    step->prepend = prefix ? PREPEND_ALWAYS : PREPEND_NEVER;
+    if (oq_json_type(scheme) != OQ_JSON_NULL) {
+        const char *name = oq_json_string(scheme);
+        size_t i = 0;
+        while (i < OQ_COUNT(PREPEND_NAMES) && !(name && strcmp(name, PREPEND_NAMES[i]) == 0)) i++;
+        if (i == OQ_COUNT(PREPEND_NAMES))
+            return oq_fail(env, OQ_E_UNSUPPORTED,
+                           "%s: the prepend_scheme '%s' of the pre-tokenizer Metaspace is not supported",
+                           file->path, name ? name : oq_json_type_name(scheme));
+        step->prepend = (prepend_scheme)i;
+    }
+    step->metaspace = oq_strdup(env, replacement);
+    if (split) step->literal = oq_strdup(env, replacement);
+    step->behavior = MERGED_WITH_NEXT;
+    return step->metaspace && (step->literal || !split)
+               ? OQ_OK
+               : oq_fail(env, OQ_E_NOMEM, "%s: no memory", file->path);
+}
+
 static oq_status parse_component(oq_env *env, const oq_tokenizer_file *file, const oq_json *component,
                                  oq_pre_tokenizer *out)
 {
@@ -124,6 +160,8 @@ static oq_status parse_component(oq_env *env, const oq_tokenizer_file *file, con
                        file->path, type);
     oq_pre_step *step = &out->steps[out->n_steps++];
     if (strcmp(type, "Split") == 0) return parse_split(env, file, component, step);
+    if (strcmp(type, "Metaspace") == 0) return parse_metaspace(env, file, component, step);
+    if (strcmp(type, "WhitespaceSplit") == 0) return set_regex(env, file, "\\s+", step);
     if (strcmp(type, "ByteLevel") != 0) return oq_component_unsupported(env, file, "pre-tokenizer", type);
     out->byte_level = true;
     return parse_byte_level(env, file, component, step);
@@ -143,6 +181,7 @@ void oq_pre_tokenizer_deinit(oq_env *env, oq_pre_tokenizer *pre)
     for (size_t i = 0; i < pre->n_steps; i++) {
         oq_regex_free(env, pre->steps[i].regex);
         oq_free(env, pre->steps[i].literal);
+        oq_free(env, pre->steps[i].metaspace);
     }
     oq_free(env, pre->steps);
     *pre = (oq_pre_tokenizer){0};
@@ -235,20 +274,41 @@ static oq_status run_cut(const oq_pre_step *step, oq_pieces *pieces)
     }
     out.text = pieces->text;
     out.n = pieces->n;
+    out.at_start = pieces->at_start;
     oq_free(pieces->env, pieces->list);
     *pieces = out;
     return OQ_OK;
 }
 
-static oq_status run_prefix_space(oq_pieces *pieces)
+static void put_spaced(oq_strbuf *text, const oq_pre_step *step, const char *piece, size_t n, bool is_first)
+{
+    if (!step->metaspace) {
+        if (piece[0] != ' ') oq_strbuf_putc(text, ' ');
+        oq_strbuf_add(text, piece, n);
+        return;
+    }
+    const size_t length = strlen(step->metaspace);
+    const bool has_one = piece[0] == ' ' || (n >= length && memcmp(piece, step->metaspace, length) == 0);
+    if (!has_one && (step->prepend == PREPEND_ALWAYS || (step->prepend == PREPEND_FIRST && is_first)))
+        oq_strbuf_puts(text, step->metaspace);
+    for (size_t i = 0; i < n; i++) {
+        if (piece[i] == ' ')
+            oq_strbuf_puts(text, step->metaspace);
+        else
+            oq_strbuf_putc(text, piece[i]);
+    }
+}
+
+/* Writes the pieces anew, with the spaces of ByteLevel or the marks of Metaspace. */
+static oq_status run_spaces(const oq_pre_step *step, oq_pieces *pieces)
 {
     oq_strbuf text;
     oq_strbuf_init(&text, pieces->env);
     for (size_t i = 0; i < pieces->count; i++) {
         oq_piece *p = &pieces->list[i];
         const size_t begin = text.size;
-        if (pieces->text[p->begin] != ' ') oq_strbuf_putc(&text, ' ');
-        oq_strbuf_add(&text, pieces->text + p->begin, p->end - p->begin);
+        put_spaced(&text, step, pieces->text + p->begin, p->end - p->begin,
+                   pieces->at_start && p->begin == 0);
         *p = (oq_piece){.begin = begin, .end = text.size};
     }
     const size_t n = text.size;
@@ -266,7 +326,7 @@ oq_status oq_pre_tokenizer_run(const oq_pre_tokenizer *pre, oq_pieces *pieces)
 {
     for (size_t i = 0; i < pre->n_steps; i++) {
         const oq_pre_step *step = &pre->steps[i];
-        if (step->prefix_space) OQ_TRY(run_prefix_space(pieces));
+        if (step->prefix_space || step->metaspace) OQ_TRY(run_spaces(step, pieces));
         if (step->regex || step->literal) OQ_TRY(run_cut(step, pieces));
     }
     return OQ_OK;

@@ -14,6 +14,7 @@ typedef struct oq_pieces { /* text and its cuts; free with oq_pieces_deinit */
     oq_env *env;
     char *text; /* owned */
     size_t n;
+    bool at_start; /* the text is the beginning of what the user gave, not what stands behind a token */
     oq_piece *list;
     size_t count, capacity;
 } oq_pieces;

@@ -1,5 +1,5 @@
 /* text_model.h -- the contract of a tokenizer model: pieces of text to ids. One file each in this room
- * (bpe.c), one row each in text_model_list.c. */
+ * (bpe.c, unigram.c), one row each in text_model_list.c. */
 #ifndef OQ_TEXT_TEXT_MODEL_H
 #define OQ_TEXT_TEXT_MODEL_H
 
@@ -39,6 +39,7 @@ typedef struct oq_text_model_type {
 
 extern const oq_text_model_type *const oq_text_model_list[]; /* NULL-terminated */
 extern const oq_text_model_type oq_text_model_bpe;
+extern const oq_text_model_type oq_text_model_unigram;
 
 /* GPT-2's spelling of bytes as printable characters, in UTF-8: at most 2 bytes and a NUL. */
 void oq_byte_spelling(unsigned char byte, char out[3]);

@@ -3,5 +3,6 @@
 
 const oq_text_model_type *const oq_text_model_list[] = {
     &oq_text_model_bpe,
+    &oq_text_model_unigram,
     NULL,
 };

@@ -93,16 +93,19 @@ void oq_tokenizer_close(oq_env *env, oq_tokenizer *t)
     if (t->model) t->model->deinit(env, t->model_self);
     oq_free(env, t->model_self);
     oq_vocab_deinit(env, &t->vocab);
+    oq_normalizer_deinit(env, &t->normalizer);
     oq_pre_tokenizer_deinit(env, &t->pre);
     oq_free(env, t);
 }
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/* Plain text, already normalized. */
-static oq_status encode_plain(const oq_tokenizer *t, const char *text, size_t n, oq_text_work *work)
+/* Plain text, already normalized; at_start: nothing stood before it. */
+static oq_status encode_plain(const oq_tokenizer *t, const char *text, size_t n, bool at_start,
+                              oq_text_work *work)
 {
-    oq_pieces pieces = {.env = work->env, .n = n};
+    if (n == 0) return OQ_OK;
+    oq_pieces pieces = {.env = work->env, .n = n, .at_start = at_start};
     pieces.text = oq_alloc_raw(work->env, n + 1);
     if (!pieces.text) return oq_fail(work->env, OQ_E_NOMEM, "text to tokenize: no memory for %zu bytes", n);
     memcpy(pieces.text, text, n);
@@ -116,24 +119,27 @@ static oq_status encode_plain(const oq_tokenizer *t, const char *text, size_t n,
     return st;
 }
 
-static oq_status encode_normalized(const oq_tokenizer *t, const char *text, size_t n, oq_text_work *work)
+static oq_status encode_normalized(const oq_tokenizer *t, const char *text, size_t n, bool at_start,
+                                   oq_text_work *work)
 {
     oq_token_walk walk = {.trie = t->added.normalized, .text = text, .n = n};
     for (oq_token_span span; oq_token_walk_next(&walk, &span);) {
         if (span.id >= 0)
             OQ_TRY(oq_text_work_push(work, span.id));
         else
-            OQ_TRY(encode_plain(t, text + span.begin, span.end - span.begin, work));
+            OQ_TRY(
+                encode_plain(t, text + span.begin, span.end - span.begin, at_start && span.begin == 0, work));
     }
     return OQ_OK;
 }
 
-static oq_status encode_span(const oq_tokenizer *t, const char *text, size_t n, oq_text_work *work)
+static oq_status encode_span(const oq_tokenizer *t, const char *text, size_t n, bool at_start,
+                             oq_text_work *work)
 {
     char *normalized = NULL;
     size_t normalized_n = 0;
     OQ_TRY(oq_normalizer_run(work->env, &t->normalizer, text, n, &normalized, &normalized_n));
-    const oq_status st = encode_normalized(t, normalized, normalized_n, work);
+    const oq_status st = encode_normalized(t, normalized, normalized_n, at_start, work);
     oq_free(work->env, normalized);
     return st;
 }
@@ -145,7 +151,7 @@ static oq_status encode_repaired(const oq_tokenizer *t, const char *text, size_t
         if (span.id >= 0)
             OQ_TRY(oq_text_work_push(work, span.id));
         else
-            OQ_TRY(encode_span(t, text + span.begin, span.end - span.begin, work));
+            OQ_TRY(encode_span(t, text + span.begin, span.end - span.begin, span.begin == 0, work));
     }
     return OQ_OK;
 }

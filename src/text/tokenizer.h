@@ -8,7 +8,8 @@ typedef struct oq_tokenizer oq_tokenizer;
 
 enum { OQ_TEXT_MAX_BYTES = 16 << 20 }; /* of one text */
 
-/* `path`: tokenizer.json, or a folder that holds it. Unknown components are OQ_E_UNSUPPORTED by name;
+/* `path`: tokenizer.json, a SentencePiece model, or a folder that holds either, or vocab.json and merges.txt of
+ * CLIP or Qwen2. Unknown components are OQ_E_UNSUPPORTED by name;
  * truncation and padding of the file are the callers' business and ignored. Read-only and shareable between
  * threads afterwards. */
 oq_status oq_tokenizer_open(oq_env *env, const char *path, oq_tokenizer **out);

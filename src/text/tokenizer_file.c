@@ -5,10 +5,11 @@
 #include "base/file.h"
 #include "base/unicode.h"
 #include "text/json_scan.h"
+#include "text/sentencepiece.h"
 
 #include <string.h>
 
-enum { MAX_BYTES = 128 << 20, MAX_TREE_BYTES = 16 << 20 };
+enum { MAX_BYTES = 128 << 20, MAX_TREE_BYTES = 16 << 20, T5_EXTRA_IDS = 100, MAX_EXTRA_IDS = 10000 };
 
 typedef struct hole { /* a large value, cut out of the tree's text */
     size_t begin, end;
@@ -107,15 +108,120 @@ static oq_status take_apart(oq_env *env, oq_tokenizer_file *file)
     return OQ_OK;
 }
 
+/* ---- opening ------------------------------------------------------------------------------------------- */
+
+/* file->path and file->text are set: the rest, or all of it undone. */
+static oq_status finish_open(oq_env *env, oq_tokenizer_file *file, oq_status st)
+{
+    if (st == OQ_OK && (!file->path || !file->text)) st = oq_fail(env, OQ_E_NOMEM, "tokenizer: no memory");
+    if (st == OQ_OK) st = take_apart(env, file);
+    if (st != OQ_OK) oq_tokenizer_file_deinit(env, file);
+    return st;
+}
+
+static void take_text(oq_tokenizer_file *file, oq_strbuf *text)
+{
+    file->n = text->size;
+    file->text = oq_strbuf_take(text);
+}
+
+/* tokenizer_config.json of the folder; *out NULL if there is none. */
+static oq_status read_config(oq_env *env, const char *folder, oq_json **out)
+{
+    char *path = oq_path_join(env, folder, "tokenizer_config.json");
+    *out = NULL;
+    if (!path) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", folder);
+    const oq_status st = oq_file_exists(path) ? oq_json_parse_file(env, path, MAX_TREE_BYTES, out) : OQ_OK;
+    oq_free(env, path);
+    return st;
+}
+
+static oq_status open_sentencepiece(oq_env *env, oq_tokenizer_file *file)
+{
+    char *bytes = NULL, *folder = oq_path_folder(env, file->path);
+    size_t n = 0;
+    oq_json *config = NULL;
+    oq_strbuf text;
+    oq_strbuf_init(&text, env);
+    oq_status st = folder ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "%s: no memory", file->path);
+    if (st == OQ_OK) st = read_config(env, folder, &config);
+    if (st == OQ_OK) st = oq_file_read(env, file->path, MAX_BYTES, &bytes, &n);
+    int64_t extra = oq_json_int(oq_json_get(config, "extra_ids"), T5_EXTRA_IDS);
+    if (extra < 0 || extra > MAX_EXTRA_IDS) extra = T5_EXTRA_IDS;
+    if (st == OQ_OK)
+        st = oq_sentencepiece_to_json(env, file->path, (const uint8_t *)bytes, n, (int)extra, &text);
+    if (st == OQ_OK) take_text(file, &text);
+    oq_strbuf_deinit(&text);
+    oq_json_free(config);
+    oq_free(env, bytes);
+    oq_free(env, folder);
+    return st;
+}
+
+static oq_status open_vocab_merges(oq_env *env, const char *folder, const char *merges_path,
+                                   oq_tokenizer_file *file)
+{
+    char *vocab = NULL, *merges = NULL;
+    size_t n = 0;
+    oq_json *config = NULL;
+    oq_strbuf text;
+    oq_strbuf_init(&text, env);
+    oq_status st = read_config(env, folder, &config);
+    if (st == OQ_OK) st = oq_file_read(env, file->path, MAX_BYTES, &vocab, &n);
+    if (st == OQ_OK) st = oq_file_read(env, merges_path, MAX_BYTES, &merges, &n);
+    if (st == OQ_OK) st = oq_vocab_merges_to_json(env, folder, vocab, merges, config, &text);
+    if (st == OQ_OK) take_text(file, &text);
+    oq_strbuf_deinit(&text);
+    oq_json_free(config);
+    oq_free(env, merges);
+    oq_free(env, vocab);
+    return st;
+}
+
+/* The first of the names that the folder holds, as a path; NULL: none, or no memory. */
+static char *find_in_folder(oq_env *env, const char *folder, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char *path = oq_path_join(env, folder, names[i]);
+        if (path && oq_file_exists(path)) return path;
+        oq_free(env, path);
+    }
+    return NULL;
+}
+
+static oq_status open_folder(oq_env *env, const char *folder, oq_tokenizer_file *file)
+{
+    static const char *const whole[] = {"tokenizer.json"}, *const vocab[] = {"vocab.json"},
+                             *const merges[] = {"merges.txt"},
+                             *const models[] = {"spiece.model", "sentencepiece.model", "tokenizer.model"};
+    file->path = find_in_folder(env, folder, whole, OQ_COUNT(whole));
+    if (file->path) return oq_file_read(env, file->path, MAX_BYTES, &file->text, &file->n);
+    file->path = find_in_folder(env, folder, models, OQ_COUNT(models));
+    if (file->path) return open_sentencepiece(env, file);
+    file->path = find_in_folder(env, folder, vocab, OQ_COUNT(vocab));
+    char *second = find_in_folder(env, folder, merges, OQ_COUNT(merges));
+    oq_status st = OQ_OK;
+    if (file->path && second) {
+        st = open_vocab_merges(env, folder, second, file);
+    } else { /* the sentence names the file that is looked for first */
+        oq_free(env, file->path);
+        file->path = oq_path_join(env, folder, whole[0]);
+        st = file->path ? oq_file_read(env, file->path, MAX_BYTES, &file->text, &file->n) : OQ_OK;
+    }
+    oq_free(env, second);
+    return st;
+}
+
 oq_status oq_tokenizer_file_open(oq_env *env, const char *path, oq_tokenizer_file *out)
 {
+    const size_t n = strlen(path);
     *out = (oq_tokenizer_file){0};
-    out->path = oq_file_is_dir(path) ? oq_path_join(env, path, "tokenizer.json") : oq_strdup(env, path);
+    if (oq_file_is_dir(path)) return finish_open(env, out, open_folder(env, path, out));
+    out->path = oq_strdup(env, path);
     if (!out->path) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
-    oq_status st = oq_file_read(env, out->path, MAX_BYTES, &out->text, &out->n);
-    if (st == OQ_OK) st = take_apart(env, out);
-    if (st != OQ_OK) oq_tokenizer_file_deinit(env, out);
-    return st;
+    if (n > 6 && strcmp(path + n - 6, ".model") == 0)
+        return finish_open(env, out, open_sentencepiece(env, out));
+    return finish_open(env, out, oq_file_read(env, path, MAX_BYTES, &out->text, &out->n));
 }
 
 oq_status oq_tokenizer_file_parse(oq_env *env, const char *name, const char *text, size_t n,
@@ -124,15 +230,11 @@ oq_status oq_tokenizer_file_parse(oq_env *env, const char *name, const char *tex
     *out = (oq_tokenizer_file){.n = n};
     out->path = oq_strdup(env, name);
     out->text = oq_alloc_raw(env, n + 1);
-    oq_status st = OQ_OK;
-    if (!out->path || !out->text) st = oq_fail(env, OQ_E_NOMEM, "%s: no memory for %zu bytes", name, n);
-    if (st == OQ_OK) {
+    if (out->text) {
         memcpy(out->text, text, n);
         out->text[n] = '\0';
-        st = take_apart(env, out);
     }
-    if (st != OQ_OK) oq_tokenizer_file_deinit(env, out);
-    return st;
+    return finish_open(env, out, OQ_OK);
 }
 
 void oq_tokenizer_file_deinit(oq_env *env, oq_tokenizer_file *file)

@@ -13,7 +13,8 @@ typedef struct oq_tokenizer_file { /* zero is empty; deinit in any state */
     size_t n_vocab, n_merges;
 } oq_tokenizer_file;
 
-/* `path`: the file, or a folder that holds a tokenizer.json. */
+/* `path`: a tokenizer.json, a SentencePiece model (*.model), or a folder that holds one of them, or vocab.json and
+ * merges.txt of CLIP or Qwen2; the last two are turned into the tokenizer.json that they stand for. */
 oq_status oq_tokenizer_file_open(oq_env *env, const char *path, oq_tokenizer_file *out);
 /* The same from a copy of `text`; `name` stands for the path in errors. */
 oq_status oq_tokenizer_file_parse(oq_env *env, const char *name, const char *text, size_t n,

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/strbuf.h"
+#include "text/sentencepiece.h"
 #include "text/tokenizer.h"
 
 #include <pthread.h>
@@ -73,24 +74,49 @@ static void test_toybox(void **state)
     check_hard_strings(*state, TOYBOX, "toybox");
 }
 
-/* The vocabulary of 150000 pieces does not ship with omniq. */
-static void test_qwen3(void **state)
+/* Published vocabularies do not ship with omniq: a folder made by make_tokenizers.py holds them. */
+static void published(const char *name, char path[1024])
 {
     const char *folder = getenv("OMNIQ_TOKENIZERS");
+    snprintf(path, 1024, "%s/%s", folder ? folder : ".", name);
+    if (folder && (oq_file_exists(path) || oq_file_is_dir(path))) return;
+    print_message("skipped: set OMNIQ_TOKENIZERS to a folder with %s to run it\n", name);
+    skip();
+}
+
+static void check_published(oq_env *env, const char *name, const char *column, size_t size, const char *piece,
+                            int32_t id)
+{
     char path[1024];
-    snprintf(path, sizeof path, "%s/qwen3-tokenizer.json", folder ? folder : ".");
-    if (!folder || !oq_file_exists(path)) {
-        print_message("skipped: set OMNIQ_TOKENIZERS to a folder with qwen3-tokenizer.json to run it\n");
-        skip();
-    }
+    published(name, path);
     const double begin = oq_now_s();
     oq_tokenizer *t = NULL;
-    assert_int_equal(oq_tokenizer_open(*state, path, &t), OQ_OK);
+    if (oq_tokenizer_open(env, path, &t) != OQ_OK) fail_msg("%s", oq_env_error(env));
     print_message("opened in %.0f ms, %zu ids\n", 1e3 * (oq_now_s() - begin), oq_tokenizer_size(t));
-    assert_int_equal(oq_tokenizer_size(t), 151669);
-    assert_int_equal(oq_tokenizer_find(t, "<|im_start|>"), 151644);
-    oq_tokenizer_close(*state, t);
-    check_hard_strings(*state, path, "qwen3");
+    assert_int_equal(oq_tokenizer_size(t), size);
+    assert_int_equal(oq_tokenizer_find(t, piece), id);
+    oq_tokenizer_close(env, t);
+    check_hard_strings(env, path, column);
+}
+
+static void test_qwen3(void **state)
+{
+    check_published(*state, "qwen3-tokenizer.json", "qwen3", 151669, "<|im_start|>", 151644);
+}
+
+static void test_t5(void **state)
+{
+    check_published(*state, "t5-tokenizer.json", "t5", 32100, "<extra_id_0>", 32099);
+}
+
+static void test_spiece(void **state)
+{
+    check_published(*state, "spiece.model", "t5", 32100, "<extra_id_0>", 32099);
+}
+
+static void test_clip(void **state)
+{
+    check_published(*state, "clip", "clip", 49408, "<|endoftext|>", 49407);
 }
 
 /* Tokenizers that differ from a common byte vocabulary in one component each; opened from memory. */
@@ -115,11 +141,10 @@ static void open_variant(oq_env *env, const oq_json *data, const oq_json *varian
     oq_json_free(tokenizer);
 }
 
-static void test_variants(void **state)
+static void check_variants(oq_env *env, const char *path)
 {
-    oq_env *env = *state;
     oq_json *data = NULL;
-    assert_int_equal(oq_json_parse_file(env, DATA "variants.json", 1 << 20, &data), OQ_OK);
+    assert_int_equal(oq_json_parse_file(env, path, 1 << 20, &data), OQ_OK);
     const oq_json *variants = oq_json_get(data, "variants"), *texts = oq_json_get(data, "texts");
     assert_true(oq_json_size(variants) >= 20 && oq_json_size(texts) >= 30);
     for (size_t i = 0; i < oq_json_size(variants); i++) {
@@ -144,6 +169,145 @@ static void check_bytes(oq_env *env, const oq_tokenizer *t, const char *text, si
     assert_int_equal(got, count);
     assert_memory_equal(ids, want, count * sizeof *want);
     oq_free(env, ids);
+}
+
+static void test_variants(void **state)
+{
+    check_variants(*state, DATA "variants.json");
+}
+
+static void test_unigram(void **state)
+{
+    check_variants(*state, DATA "unigram.json");
+}
+
+/* The protobuf of the same pieces gives the ids of the tokenizer.json; it has 100 extra tokens behind them. */
+static void test_small_spiece(void **state)
+{
+    oq_env *env = *state;
+    oq_json *data = NULL;
+    oq_tokenizer *t = NULL;
+    assert_int_equal(oq_json_parse_file(env, DATA "unigram.json", 1 << 20, &data), OQ_OK);
+    if (oq_tokenizer_open(env, DATA "unigram.model", &t) != OQ_OK) fail_msg("%s", oq_env_error(env));
+    const oq_json *variant = oq_json_at(oq_json_get(data, "variants"), 0),
+                  *texts = oq_json_get(data, "texts");
+    assert_string_equal(oq_json_string(oq_json_get(variant, "name")), "t5");
+    for (size_t k = 0; k < oq_json_size(texts); k++)
+        check_ids(env, t, "unigram.model", oq_json_string(oq_json_at(texts, k)),
+                  oq_json_at(oq_json_get(variant, "ids"), k));
+    assert_int_equal(oq_tokenizer_size(t), oq_json_size(oq_json_get(data, "vocab")) + 100);
+    oq_tokenizer_close(env, t);
+    oq_json_free(data);
+}
+
+static char *read_file(oq_env *env, const char *path, size_t *n)
+{
+    char *bytes = NULL;
+    assert_int_equal(oq_file_read(env, path, 1 << 20, &bytes, n), OQ_OK);
+    return bytes;
+}
+
+/* Every beginning of the protobuf is refused or is a tokenizer; nothing is read behind it. */
+static void test_cut_spiece(void **state)
+{
+    oq_env *env = *state;
+    size_t n = 0, whole = 0;
+    char *bytes = read_file(env, DATA "unigram.model", &n);
+    for (size_t cut = 0; cut < n; cut++) {
+        uint8_t *part = malloc(cut ? cut : 1);
+        oq_strbuf json;
+        oq_strbuf_init(&json, env);
+        memcpy(part, bytes, cut);
+        const oq_status st = oq_sentencepiece_to_json(env, "cut.model", part, cut, 0, &json);
+        if (st == OQ_OK)
+            whole++;
+        else
+            assert_int_equal(st, OQ_E_FORMAT);
+        oq_env_clear(env);
+        oq_strbuf_deinit(&json);
+        free(part);
+    }
+    assert_in_range(whole, 10, n / 4); /* a cut between two fields leaves a shorter model */
+    oq_free(env, bytes);
+}
+
+static const struct spiece_refusal {
+    const char *bytes;
+    size_t n;
+    oq_status status;
+    const char *text;
+} spiece_refusals[] = {
+    {"", 0, OQ_E_FORMAT, "x.model: is not a SentencePiece model: it holds no pieces"},
+    {"\x0a\x05\x0a\x01"
+     "a",
+     5, OQ_E_FORMAT, "x.model: is not a SentencePiece model: a field is longer than the file"},
+    {"\x0a\x03\x0a\x01\xff", 5, OQ_E_FORMAT, "x.model: is not a SentencePiece model: a piece is not UTF-8"},
+    {"\x0a\x08\x0a\x01"
+     "a\x15\x00\x00\x80\x7f",
+     10, OQ_E_FORMAT, "x.model: is not a SentencePiece model: a score is not finite"},
+    {"\x0a\x03\x0a\x01"
+     "a\x12\x02\x18\x02",
+     9, OQ_E_UNSUPPORTED, "x.model: a SentencePiece model of type 2, only unigram models (1) are read"},
+    {"\x0a\x03\x0a\x01"
+     "a\x1a\x02\x28\x00",
+     9, OQ_E_UNSUPPORTED, "x.model: a SentencePiece model that does not escape spaces"},
+    {"\x0b", 1, OQ_E_FORMAT, "x.model: is not a SentencePiece model: a field of an unknown kind"},
+    {"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", 11, OQ_E_FORMAT,
+     "x.model: is not a SentencePiece model: a number of more than 64 bits"},
+};
+
+static void test_spiece_refusals(void **state)
+{
+    oq_env *env = *state;
+    for (size_t i = 0; i < OQ_COUNT(spiece_refusals); i++) {
+        const struct spiece_refusal *r = &spiece_refusals[i];
+        oq_strbuf json;
+        oq_strbuf_init(&json, env);
+        assert_int_equal(oq_sentencepiece_to_json(env, "x.model", (const uint8_t *)r->bytes, r->n, 0, &json),
+                         r->status);
+        assert_string_equal(oq_env_error(env), r->text);
+        oq_env_clear(env);
+        oq_strbuf_deinit(&json);
+    }
+}
+
+/* vocab.json and merges.txt: CLIP by its vocabulary, Qwen2 by its class, others refused. */
+static void test_vocab_merges(void **state)
+{
+    oq_env *env = *state;
+    static const char clip[] =
+        "{\"<|startoftext|>\":0, \"<|endoftext|>\":1, \"a\":2,\"b\":3,\"a</w>\":4,\"b</w>\":5,\"ab</w>\":6}";
+    static const char qwen[] = "{\"a\":0,\"b\":1,\"ab\":2}";
+    static const char config[] = "{\"tokenizer_class\":\"Qwen2Tokenizer\",\"added_tokens_decoder\":{\"3\":{"
+                                 "\"content\":\"<x>\",\"special\":true}}}";
+    static const int32_t clip_ids[] = {6, 4, 5}, qwen_ids[] = {2, 3, 0};
+    oq_json *tree = NULL;
+    assert_int_equal(oq_json_parse(env, config, strlen(config), "config", &tree), OQ_OK);
+    for (int i = 0; i < 2; i++) {
+        oq_tokenizer *t = NULL;
+        oq_strbuf json;
+        oq_strbuf_init(&json, env);
+        assert_int_equal(oq_vocab_merges_to_json(env, "x", i ? qwen : clip,
+                                                 i ? "a b\n" : "#version: 0.2\r\na b</w>\r\n",
+                                                 i ? tree : NULL, &json),
+                         OQ_OK);
+        if (oq_tokenizer_parse(env, "x", json.text, json.size, &t) != OQ_OK)
+            fail_msg("%s", oq_env_error(env));
+        if (i == 0)
+            check_bytes(env, t, "AB a  b", 7, clip_ids, OQ_COUNT(clip_ids));
+        else
+            check_bytes(env, t, "ab<x>a", 6, qwen_ids, OQ_COUNT(qwen_ids));
+        oq_tokenizer_close(env, t);
+        oq_strbuf_deinit(&json);
+    }
+    oq_json_free(tree);
+    oq_strbuf json;
+    oq_strbuf_init(&json, env);
+    assert_int_equal(oq_vocab_merges_to_json(env, "x", qwen, "", NULL, &json), OQ_E_UNSUPPORTED);
+    assert_string_equal(oq_env_error(env),
+                        "x: vocab.json and merges.txt of neither CLIP nor Qwen2: a tokenizer.json is needed");
+    oq_env_clear(env);
+    oq_strbuf_deinit(&json);
 }
 
 static void test_any_bytes(void **state)
@@ -234,8 +398,36 @@ static const struct refusal {
     {"{\"model\":{" V "," V "}}", OQ_E_FORMAT, ": the model has two members 'vocab'"},
     {"{\"model\":{\"type\":\"WordPiece\"," V "}}", OQ_E_UNSUPPORTED,
      ": the model 'WordPiece' is not supported"},
-    {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0.5]]}}", OQ_E_UNSUPPORTED,
-     ": the model 'Unigram' is not supported"},
+    {"{\"model\":{\"type\":\"Unigram\",\"vocab\":{}}}", OQ_E_FORMAT,
+     ": the Unigram model has no list of pieces"},
+    {"{\"model\":{\"type\":\"Unigram\",\"unk_id\":1,\"vocab\":[[\"a\",-1]]}}", OQ_E_FORMAT,
+     ": 'unk_id' of the Unigram model is none of its 1 pieces"},
+    {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",\"b\"]]}}", OQ_E_FORMAT,
+     ": '\"' at byte 41 where a number is needed"},
+    {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",1e999]]}}", OQ_E_FORMAT,
+     ": '1' at byte 41 where a number is needed"},
+    {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1],[\"a\",-2]]}}", OQ_E_FORMAT,
+     ": piece 'a' stands twice in the vocabulary"},
+    {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1]]}}",
+     OQ_E_UNSUPPORTED, ": a Unigram model behind ByteLevel is not supported"},
+    {"{\"pre_tokenizer\":{\"type\":\"Metaspace\"},\"model\":{" V "," M "}}", OQ_E_FORMAT,
+     ": the pre-tokenizer Metaspace has no 'replacement'"},
+    {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"last\"},"
+     "\"model\":{" V "," M "}}",
+     OQ_E_UNSUPPORTED, ": the prepend_scheme 'last' of the pre-tokenizer Metaspace is not supported"},
+    {"{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"!\"},\"model\":{" V "," M "}}",
+     OQ_E_FORMAT, ": 'precompiled_charsmap' is not base64"},
+    {"{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"/////w==\"},\"model\":{" V "," M
+     "}}",
+     OQ_E_FORMAT, ": a character map of 4 bytes whose trie has 4294967295"},
+    {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"},\"model\":{" V
+     "," M "}}",
+     OQ_E_FORMAT, ": the pattern of the normalizer Replace is empty"},
+    {"{\"normalizer\":{\"type\":\"Prepend\"},\"model\":{" V "," M "}}", OQ_E_FORMAT,
+     ": 'prepend' of the normalizer is null, a string is needed"},
+    {"{\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",0],\"sep\":[\"x\",9]},\"model\":{" V
+     "," M "}}",
+     OQ_E_FORMAT, ": 'sep' of the post-processor BertProcessing names no id of the vocabulary"},
     {"{\"model\":{\"type\":\"BPE\",\"vocab\":[],\"merges\":[]}}", OQ_E_FORMAT,
      ": the BPE model has no vocabulary object"},
     {"{\"model\":{\"type\":\"BPE\"," V "}}", OQ_E_FORMAT, ": the BPE model has no list of merges"},
@@ -243,8 +435,10 @@ static const struct refusal {
      ": 'dropout' of the BPE model is not supported"},
     {"{\"model\":{" V "," M ",\"byte_fallback\":true}}", OQ_E_UNSUPPORTED,
      ": 'byte_fallback' of the BPE model is not supported"},
-    {"{\"model\":{" V "," M ",\"end_of_word_suffix\":\"</w>\"}}", OQ_E_UNSUPPORTED,
-     ": 'end_of_word_suffix' of the BPE model is not supported"},
+    {"{\"model\":{" V "," M ",\"continuing_subword_prefix\":\"##\"}}", OQ_E_UNSUPPORTED,
+     ": 'continuing_subword_prefix' of the BPE model is not supported"},
+    {"{\"model\":{" V "," M ",\"end_of_word_suffix\":1}}", OQ_E_FORMAT,
+     ": 'end_of_word_suffix' of the BPE model is a whole number, a string is needed"},
     {"{\"model\":{" V "," M ",\"fuse_unk\":1}}", OQ_E_FORMAT,
      ": 'fuse_unk' of the BPE model is a whole number, true or false is needed"},
     {"{\"model\":{\"vocab\":{\"a\":0,\"a\":1}," M "}}", OQ_E_FORMAT,
@@ -275,12 +469,12 @@ static const struct refusal {
     {"{\"model\":{" V ",\"merges\":[[\"a\",\"b\",\"b\"]]}}", OQ_E_FORMAT,
      ": ',' at byte 57 where ']' is needed"},
     {"{\"model\":{" V ",\"merges\":[3]}}", OQ_E_FORMAT, ": '3' at byte 49 where a string is needed"},
-    {"{\"model\":{" V "," M "},\"normalizer\":{\"type\":\"NFKD\"}}", OQ_E_UNSUPPORTED,
-     ": the normalizer 'NFKD' is not supported"},
+    {"{\"model\":{" V "," M "},\"normalizer\":{\"type\":\"Nmt\"}}", OQ_E_UNSUPPORTED,
+     ": the normalizer 'Nmt' is not supported"},
     {"{\"model\":{" V "," M "},\"normalizer\":\"NFC\"}", OQ_E_FORMAT,
      ": the normalizer is a string, an object is needed"},
-    {"{\"model\":{" V "," M "},\"pre_tokenizer\":{\"type\":\"Metaspace\"}}", OQ_E_UNSUPPORTED,
-     ": the pre-tokenizer 'Metaspace' is not supported"},
+    {"{\"model\":{" V "," M "},\"pre_tokenizer\":{\"type\":\"Whitespace\"}}", OQ_E_UNSUPPORTED,
+     ": the pre-tokenizer 'Whitespace' is not supported"},
     {"{\"model\":{" V "," M
      "},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},"
      "{\"type\":\"Digits\"}]}}",
@@ -298,8 +492,8 @@ static const struct refusal {
      "},\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":"
      "\"^a\"}}}",
      OQ_E_UNSUPPORTED, ": '^' in the pattern '^a' is not supported"},
-    {"{\"model\":{" V "," M "},\"post_processor\":{\"type\":\"BertProcessing\"}}", OQ_E_UNSUPPORTED,
-     ": the post-processor 'BertProcessing' is not supported"},
+    {"{\"model\":{" V "," M "},\"post_processor\":{\"type\":\"PairProcessing\"}}", OQ_E_UNSUPPORTED,
+     ": the post-processor 'PairProcessing' is not supported"},
     {"{\"model\":{" V "," M
      "},\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
      "{\"id\":\"x\"}}]}}",
@@ -477,11 +671,24 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_toybox),       cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_variants),     cmocka_unit_test(test_any_bytes),
-        cmocka_unit_test(test_lookup),       cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_missing_byte), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_toybox),
+        cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_t5),
+        cmocka_unit_test(test_spiece),
+        cmocka_unit_test(test_clip),
+        cmocka_unit_test(test_unigram),
+        cmocka_unit_test(test_small_spiece),
+        cmocka_unit_test(test_cut_spiece),
+        cmocka_unit_test(test_spiece_refusals),
+        cmocka_unit_test(test_vocab_merges),
+        cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_lookup),
+        cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_missing_byte),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
