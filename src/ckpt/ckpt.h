@@ -39,6 +39,7 @@ typedef struct oq_ckpt {
     oq_ckpt_tensor *tensors; /* sorted by name (bytewise) */
     size_t n_tensors;
     size_t bytes; /* of all files */
+    const char *prefix; /* what oq_ckpt_narrow took off the names; NULL: they are as in the file */
 } oq_ckpt;
 
 /* A single weight file, or the index file of a sharded checkpoint (*.safetensors.index.json). The container
@@ -49,6 +50,13 @@ oq_status oq_ckpt_open_folder(oq_env *env, const char *folder, const char *varia
 void oq_ckpt_close(oq_ckpt *ckpt);
 
 const oq_ckpt_tensor *oq_ckpt_find(const oq_ckpt *ckpt, const char *name); /* NULL: none */
+/* Does any name begin with `prefix` as whole dotted components? */
+bool oq_ckpt_any_below(const oq_ckpt *ckpt, const char *prefix);
+/* Names lose `prefix` (which ends with a dot). Those without it stay as they are, or are left out where `elsewhere`
+ * says so: an all-in-one file's other networks. */
+oq_status oq_ckpt_narrow(oq_env *env, oq_ckpt *ckpt, const char *prefix, bool (*elsewhere)(const char *name));
+/* A name out of the file's own metadata, as its tensors are named now. */
+const char *oq_ckpt_inside(const oq_ckpt *ckpt, const char *name);
 /* Value of a metadata key of the first file that has it; NULL: none. */
 const oq_json *oq_ckpt_metadata(const oq_ckpt *ckpt, const char *key);
 

@@ -142,7 +142,11 @@ static oq_status locate_model(oq_env *env, const char *model, char **out)
         return *out ? OQ_OK : fail_memory(env, model);
     }
     if (oq_file_exists(model))
-        return oq_fail(env, OQ_E_ARG, "%s: is a file; a model is a folder with a model_index.json", model);
+        return oq_fail(
+            env, OQ_E_ARG,
+            "%s: is a file; a model is a folder with a model_index.json (a file goes beside one: -m DIR "
+            "--transformer FILE)",
+            model);
     if (oq_hf_repo_name_valid(model)) return oq_hf_cache_find(env, model, out);
     return oq_fail(env, OQ_E_NOTFOUND, "%s: there is no such file or folder", *model ? model : "model ''");
 }

@@ -56,6 +56,16 @@ static oq_status set_quantization(const comparison *c, const oq_compare_side *s)
     return oq_options_set(s->options, "quantization-config", config);
 }
 
+/* Files in the place of a component's weights: the candidate's alone, the reference is the model's own. */
+static oq_status set_files(const comparison *c, oq_compare_side *s)
+{
+    static const char *const names[] = {"transformer", "text-encoder", "vae"};
+    char key[64];
+    for (size_t i = 0; s == &c->side[1] && i < OQ_COUNT(names); i++)
+        OQ_TRY(set_if(s->options, names[i], side_option(c, s, names[i], key)));
+    return OQ_OK;
+}
+
 static oq_status make_options(const comparison *c, oq_compare_side *s)
 {
     char key[64];
@@ -65,6 +75,7 @@ static oq_status make_options(const comparison *c, oq_compare_side *s)
     OQ_TRY(set_if(s->options, "model", model));
     if (!oq_options_given(s->options, "model"))
         return oq_fail(c->env, OQ_E_ARG, "the %s run needs a model", s->label);
+    OQ_TRY(set_files(c, s));
     OQ_TRY(set_if(s->options, "load-format", side_option(c, s, "load-format", key)));
     if (!oq_options_given(s->options, "prompt")) OQ_TRY(oq_options_set(s->options, "prompt", DEFAULT_PROMPT));
     if (oq_options_int(s->options, "seed", -1) < 0) OQ_TRY(oq_options_set(s->options, "seed", DEFAULT_SEED));

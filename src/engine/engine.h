@@ -33,6 +33,7 @@ struct oq_model {
     oq_folder              *folder;
     oq_ckpt               **ckpts;   /* per component of the pipeline; closed after load; NULL entries for dummy */
     size_t                  n_ckpts;
+    oq_folder_component    *files;   /* per component: what stands beside a file or folder given for it alone; zero: none */
     oq_json                *hashes;  /* {"transformer/model.safetensors": header hash} for metadata */
     const oq_backend       *backend;
     oq_device              *device;
@@ -46,6 +47,12 @@ struct oq_model {
 };
 oq_status oq_model_prepare(oq_env *env, const oq_options *options, oq_model **out); /* resolve and plan */
 oq_status oq_model_load(oq_env *env, oq_model *model);
+/* Weights and configuration of component i: the model folder's, or of --transformer FILE and the like. *c is the folder's
+ * component and may become the file's own. Dummy: no weights. */
+oq_status oq_component_open(oq_env *env, oq_model *model, const oq_options *options, bool dummy, size_t i,
+                            const oq_module_type *module, const oq_folder_component **c);
+/* Refuses a file for a component that the model does not have. */
+oq_status oq_component_check_options(oq_env *env, const oq_model *model, const oq_options *options);
 /* The wish of --quantization, --quantization-config, --ignored-layers and --component; *out NULL: none. */
 oq_status oq_quant_request(oq_env *env, const oq_options *options, const char *const *components, size_t n,
                            oq_quant_config **out);

@@ -78,26 +78,23 @@ static oq_status open_component(oq_env *env, oq_model *model, const oq_options *
     const oq_module_type *module = NULL;
     OQ_TRY(find_component(env, model, want->name, &c));
     OQ_TRY(find_module(env, c, &module));
+    OQ_TRY(oq_component_open(env, model, options, dummy, i, module, &c));
     if (!c->config)
-        return oq_fail(env, OQ_E_NOTFOUND, "%s: component '%s' has no config.json", c->path, c->name);
-    if (!dummy) {
-        OQ_TRY(
-            oq_ckpt_open_folder(env, c->path, oq_options_text(options, "variant", NULL), &model->ckpts[i]));
-        OQ_TRY(note_hashes(env, model, c->name, model->ckpts[i]));
-    }
-    o->resolve[i] = (oq_resolve_input){.name = c->name,
+        return oq_fail(env, OQ_E_NOTFOUND, "%s: component '%s' has no config.json", c->path, want->name);
+    OQ_TRY(note_hashes(env, model, want->name, model->ckpts[i]));
+    o->resolve[i] = (oq_resolve_input){.name = want->name,
                                        .class_name = c->class_name,
                                        .quantizable = want->quantizable,
                                        .encoder = want->encoder,
                                        .quant = c->quant,
                                        .quant_source = c->quant_source,
                                        .ckpt = model->ckpts[i]};
-    o->plan[i] = (oq_plan_input){.name = c->name,
+    o->plan[i] = (oq_plan_input){.name = want->name,
                                  .class_name = c->class_name,
                                  .module = module,
                                  .config = c->config,
                                  .ckpt = model->ckpts[i]};
-    o->names[i] = c->name;
+    o->names[i] = want->name;
     return OQ_OK;
 }
 
@@ -125,6 +122,8 @@ static oq_status open_components(oq_env *env, oq_model *model, const oq_options 
     if (!model->hashes) return oq_fail(env, OQ_E_NOMEM, "model: no memory");
     OQ_TRY(oq_new(env, n, sizeof(oq_ckpt *), "model", &model->ckpts));
     model->n_ckpts = n;
+    OQ_TRY(oq_new(env, n, sizeof *model->files, "model", &model->files));
+    OQ_TRY(oq_component_check_options(env, model, options));
     oq_status st = oq_new(env, n, sizeof *o.resolve, "model", &o.resolve);
     if (st == OQ_OK) st = oq_new(env, n, sizeof *o.plan, "model", &o.plan);
     if (st == OQ_OK) st = oq_new(env, n, sizeof *o.names, "model", &o.names);
@@ -140,6 +139,9 @@ static oq_status open_components(oq_env *env, oq_model *model, const oq_options 
 
 static const oq_json *component_config(const oq_model *model, const char *name)
 {
+    for (size_t i = 0; i < model->n_ckpts; i++)
+        if (strcmp(model->type->components[i].name, name) == 0 && model->files[i].config)
+            return model->files[i].config;
     const oq_folder_component *c = oq_folder_find(model->folder, name);
     return c ? c->config : NULL;
 }
@@ -287,6 +289,8 @@ void oq_model_close(oq_model *model)
     oq_quant_config_free(model->config);
     for (size_t i = 0; i < model->n_ckpts; i++) oq_ckpt_close(model->ckpts[i]);
     oq_free(env, model->ckpts);
+    for (size_t i = 0; model->files && i < model->n_ckpts; i++) oq_folder_component_deinit(&model->files[i]);
+    oq_free(env, model->files);
     oq_json_free(model->hashes);
     oq_options_free(model->defaults);
     if (model->device) model->backend->close(env, model->device);

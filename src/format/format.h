@@ -41,6 +41,7 @@ typedef struct oq_format {
     /* One scale covers block_n rows and block_k columns; 0 is the whole dimension: tensor (0,0), channel (1,0),
      * block (128,128), group (1,g). Plain formats have no SCALE plane and (0,0). */
     int32_t block_n, block_k;
+    bool    flat; /* blocks are runs of the flattened matrix: they cross from row to row */
     /* 0: plane unused; SIZE_MAX: does not fit into a size_t. */
     size_t (*plane_bytes)(const struct oq_format *f, oq_plane plane, int64_t n, int64_t k);
     /* Row `row` of W as f32 [k]. */
@@ -83,6 +84,12 @@ extern const oq_format oq_format_int4z_g32, oq_format_int4z_g64, oq_format_int4z
 extern const oq_format *const oq_format_list[]; /* NULL-terminated */
 const oq_format *oq_format_find(const char *name);
 const oq_format *oq_format_plain(const oq_dtype *dtype); /* f32, bf16, f16; NULL for others */
+
+/* Rows [first, first + n) of a weight of `whole` rows as a weight of its own: do blocks end at both edges? */
+bool oq_format_rows_separable(const oq_format *f, int64_t first, int64_t n, int64_t whole, int64_t k);
+/* One plane of those rows out of the whole one's, where they are separable. */
+void oq_format_take_rows(const oq_format *f, oq_plane plane, void *dst, const void *src, int64_t first, int64_t n,
+                         int64_t whole, int64_t k);
 
 /* How activations are scaled before the product. */
 typedef enum oq_act_scale {

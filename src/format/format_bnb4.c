@@ -156,7 +156,7 @@ static void nested_encode(const oq_format *f, oq_planes_mut *dst, const float *s
     {                                                                                                        \
         .name = label, .kernel_name = word,                                                                  \
         .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE | (more_planes), .block_n = 1,                  \
-        .block_k = BLOCK, .plane_bytes = bnb4_plane_bytes, .decode_row = oq_span_decode_row,                 \
+        .block_k = BLOCK, .flat = true, .plane_bytes = bnb4_plane_bytes, .decode_row = oq_span_decode_row,   \
         .decode_span = oq_group_decode_span, .piece = bnb4_piece, .encode = encoder                          \
     }
 

@@ -15,6 +15,17 @@ static void forget(const oq_loading *ld, const oq_ckpt_tensor *t)
     if (t->data) oq_file_forget(map, (size_t)(t->data - map->data), t->bytes);
 }
 
+/* The shape is that of the rows alone; halves change places on the way. */
+static void read_rows(const oq_plan_values *v, const int64_t *dim, int n_dims, float *dst)
+{
+    size_t elems = 1;
+    for (int i = 0; i < n_dims; i++) elems *= (size_t)dim[i];
+    const oq_dtype *type = v->tensor->dtype;
+    const size_t half = v->halves_swapped ? elems / (size_t)dim[0] * (size_t)(dim[0] / 2) : 0;
+    type->to_f32(dst, v->data + half * type->bytes, elems - half);
+    type->to_f32(dst + elems - half, v->data, half);
+}
+
 oq_status oq_load_values(const oq_loading *ld, const char *name, const char *suffix, const int64_t *dim,
                          int n_dims, float *dst)
 {
@@ -24,10 +35,11 @@ oq_status oq_load_values(const oq_loading *ld, const char *name, const char *suf
         oq_dummy_fill(dst, full, dim, n_dims);
         return OQ_OK;
     }
-    const oq_ckpt_tensor *t = oq_plan_tensor(ld->c, name, suffix);
-    if (!t || !t->dtype) return OQ_E_NOTFOUND; /* the plan accounted for it: only a bug leads here */
-    t->dtype->to_f32(dst, t->data, (size_t)t->elems);
-    forget(ld, t);
+    const oq_plan_values v = oq_plan_find_values(ld->c, name, suffix);
+    if (!v.tensor || !v.tensor->dtype)
+        return OQ_E_NOTFOUND; /* the plan accounted for it: only a bug leads here */
+    read_rows(&v, dim, n_dims, dst);
+    if (!v.whole) forget(ld, v.tensor);
     return OQ_OK;
 }
 
@@ -50,7 +62,7 @@ oq_status oq_load_table(const oq_loading *ld, const oq_table *t, void *dst)
     const int64_t dim[2] = {t->rows, t->cols};
     const size_t elems = (size_t)(t->rows * t->cols);
     if (ld->c->ckpt) {
-        const oq_ckpt_tensor *file = oq_plan_tensor(ld->c, t->name, "");
+        const oq_ckpt_tensor *file = oq_plan_find_values(ld->c, t->name, "").tensor;
         if (file && file->dtype == t->tensor.dtype) {
             memcpy(dst, file->data, file->bytes);
             forget(ld, file);
@@ -120,13 +132,16 @@ static oq_status plain_values(const oq_loading *ld, const oq_linear *l, float *v
     return OQ_OK;
 }
 
-/* Weights that the file holds in exactly the planned type need no copy. */
-static const oq_ckpt_tensor *zero_copy(const oq_loading *ld, const oq_plan_layer *layer)
+/* Weights that the file holds in exactly the planned type need no copy: tensor NULL where they do. */
+static oq_plan_values zero_copy(const oq_loading *ld, const oq_plan_layer *layer)
 {
     const oq_linear *l = layer->linear;
-    if (!ld->c->ckpt || l->n_parts != 1 || layer->choice.quantized) return NULL;
-    const oq_ckpt_tensor *t = oq_plan_tensor(ld->c, l->parts[0].name, ".weight");
-    return t && t->dtype && oq_format_plain(t->dtype) == l->spec.scheme.weight ? t : NULL;
+    const oq_plan_values none = {0};
+    if (!ld->c->ckpt || l->n_parts != 1 || layer->choice.quantized) return none;
+    const oq_plan_values v = oq_plan_find_values(ld->c, l->parts[0].name, ".weight");
+    const bool as_is = v.tensor && v.tensor->dtype && !v.halves_swapped &&
+                       oq_format_plain(v.tensor->dtype) == l->spec.scheme.weight;
+    return as_is ? v : none;
 }
 
 /* Plain weights -> the scheme's planes: encoded where the layer is quantized, rounded where it is not. */
@@ -148,35 +163,65 @@ static oq_status encode_planes(const oq_loading *ld, const oq_linear *l, planes_
     return st;
 }
 
-/* One part's plane in canonical bytes, at `dst`. */
-static void part_plane(const oq_part_source *part, int plane, void *dst, size_t bytes, int64_t n, int64_t k)
+/* The part's rows out of those of the larger layer that the file holds. */
+static oq_status plane_rows(const oq_loading *ld, const oq_part_source *part, int plane, void *dst, int64_t n,
+                            int64_t k)
 {
-    oq_plane_read(&part->plane[plane], dst, bytes, n, k);
+    const oq_format *f = part->format;
+    const oq_plane_source *source = &part->plane[plane];
+    const bool as_is = !source->make && !source->fix;
+    const size_t bytes =
+        plane == OQ_PLANE_INPUT_SCALE ? sizeof(float) : f->plane_bytes(f, (oq_plane)plane, part->whole, k);
+    void *own = as_is ? NULL : oq_alloc_raw(ld->env, bytes);
+    if (!as_is && !own) return OQ_E_NOMEM;
+    if (!as_is) oq_plane_read(&part->plane[plane], own, bytes, part->whole, k);
+    const void *src = as_is ? (const void *)source->tensor->data : own;
+    const int64_t half = part->halves_swapped ? n / 2 : 0;
+    oq_format_take_rows(f, (oq_plane)plane, dst, src, part->first + half, n - half, part->whole, k);
+    if (half && plane != OQ_PLANE_INPUT_SCALE)
+        oq_format_take_rows(f, (oq_plane)plane,
+                            (char *)dst + f->plane_bytes(f, (oq_plane)plane, n - half, k) *
+                                              (f->plane_bytes(f, (oq_plane)plane, n, k) !=
+                                               f->plane_bytes(f, (oq_plane)plane, n - half, k)),
+                            src, part->first, half, part->whole, k);
+    oq_free(ld->env, own);
+    return OQ_OK;
 }
 
-/* Scales of a part inside the whole layer's scale plane. A per-tensor scale in a per-channel layer (fused
- * parts with scales of their own) is repeated over the part's rows: exact, nothing is quantized again. */
-static size_t part_scale(const oq_part_source *part, const oq_format *whole, void *dst, int64_t n, int64_t k)
+/* One part's plane in canonical bytes, at `dst`. */
+static oq_status part_plane(const oq_loading *ld, const oq_part_source *part, int plane, void *dst,
+                            size_t bytes, int64_t n, int64_t k)
 {
-    const size_t bytes = part->format->plane_bytes(part->format, OQ_PLANE_SCALE, n, k);
-    if (part->format == whole || !(whole->block_n == 1 && part->format->block_n == 0)) {
-        part_plane(part, OQ_PLANE_SCALE, dst, bytes, n, k);
-        return bytes;
-    }
+    if (part->whole) return plane_rows(ld, part, plane, dst, n, k);
+    oq_plane_read(&part->plane[plane], dst, bytes, n, k);
+    return OQ_OK;
+}
+
+/* Scales of a part inside the whole layer's scale plane; *bytes: how many. A per-tensor scale in a per-channel layer
+ * (fused parts with scales of their own) is repeated over the part's rows: exact, nothing is quantized again. */
+static oq_status part_scale(const oq_loading *ld, const oq_part_source *part, const oq_format *whole,
+                            void *dst, int64_t n, int64_t k, size_t *bytes)
+{
     float scale;
-    part_plane(part, OQ_PLANE_SCALE, &scale, sizeof scale, n, k);
+    *bytes = part->format->plane_bytes(part->format, OQ_PLANE_SCALE, n, k);
+    if (part->format == whole || !(whole->block_n == 1 && part->format->block_n == 0))
+        return part_plane(ld, part, OQ_PLANE_SCALE, dst, *bytes, n, k);
+    OQ_TRY(part_plane(ld, part, OQ_PLANE_SCALE, &scale, sizeof scale, n, k));
     for (int64_t i = 0; i < n; i++) memcpy((char *)dst + i * 4, &scale, sizeof scale);
-    return (size_t)n * sizeof scale;
+    *bytes = (size_t)n * sizeof scale;
+    return OQ_OK;
 }
 
 /* A part's second-level scale, repeated over its rows where fused parts keep their own. */
-static size_t part_global(const oq_part_source *part, const oq_format *whole, void *dst, int64_t n, int64_t k)
+static oq_status part_global(const oq_loading *ld, const oq_part_source *part, const oq_format *whole,
+                             void *dst, int64_t n, int64_t k, size_t *bytes)
 {
-    const size_t bytes = part->format->plane_bytes(part->format, OQ_PLANE_GLOBAL, n, k);
-    part_plane(part, OQ_PLANE_GLOBAL, dst, bytes, n, k);
-    for (int64_t i = 1; part->format != whole && i < n; i++)
-        memcpy((char *)dst + (size_t)i * bytes, dst, bytes);
-    return part->format != whole ? (size_t)n * bytes : bytes;
+    const size_t one = part->format->plane_bytes(part->format, OQ_PLANE_GLOBAL, n, k);
+    const bool repeated = part->format != whole;
+    OQ_TRY(part_plane(ld, part, OQ_PLANE_GLOBAL, dst, one, n, k));
+    for (int64_t i = 1; repeated && i < n; i++) memcpy((char *)dst + (size_t)i * one, dst, one);
+    *bytes = repeated ? (size_t)n * one : one;
+    return OQ_OK;
 }
 
 /* Static activation scale of a fused layer: the largest of its parts', so that no part's activations
@@ -188,8 +233,8 @@ static oq_status input_scale(const oq_loading *ld, const oq_plan_layer *layer, p
         const oq_part_source *part = &layer->choice.part[i];
         if (!part->plane[OQ_PLANE_INPUT_SCALE].tensor) return OQ_OK;
         float scale;
-        part_plane(part, OQ_PLANE_INPUT_SCALE, &scale, sizeof scale, layer->linear->parts[i].n,
-                   layer->linear->spec.k);
+        OQ_TRY(part_plane(ld, part, OQ_PLANE_INPUT_SCALE, &scale, sizeof scale, layer->linear->parts[i].n,
+                          layer->linear->spec.k));
         if (scale > largest) largest = scale;
     }
     OQ_TRY(own_plane(ld->env, p, OQ_PLANE_INPUT_SCALE, sizeof largest));
@@ -197,29 +242,41 @@ static oq_status input_scale(const oq_loading *ld, const oq_plan_layer *layer, p
     return OQ_OK;
 }
 
+static oq_status put_part(const oq_loading *ld, const oq_plan_layer *layer, int plane, int i, char *to,
+                          size_t *bytes)
+{
+    const oq_part_source *part = &layer->choice.part[i];
+    const oq_format *whole = layer->linear->spec.scheme.weight;
+    const int64_t n = layer->linear->parts[i].n, k = layer->linear->spec.k;
+    if (plane == OQ_PLANE_SCALE) return part_scale(ld, part, whole, to, n, k, bytes);
+    if (plane == OQ_PLANE_GLOBAL) return part_global(ld, part, whole, to, n, k, bytes);
+    *bytes = part->format->plane_bytes(part->format, (oq_plane)plane, n, k);
+    return part_plane(ld, part, plane, to, *bytes, n, k);
+}
+
 static oq_status stored_plane(const oq_loading *ld, const oq_plan_layer *layer, int plane, planes_owned *p)
 {
     const oq_linear *l = layer->linear;
     const oq_format *whole = l->spec.scheme.weight;
     const oq_part_source *first = &layer->choice.part[0];
-    if (plane == OQ_PLANE_DATA && l->n_parts == 1 && !first->plane[plane].fix && !first->plane[plane].make) {
+    const bool together = layer->choice.together;
+    const bool alone = l->n_parts == 1 && !first->whole;
+    if (plane == OQ_PLANE_DATA && (alone || together) && !first->plane[plane].fix &&
+        !first->plane[plane].make) {
         p->planes.plane[plane] = first->plane[plane].tensor->data;
         return OQ_OK;
     }
-    OQ_TRY(own_plane(ld->env, p, plane, whole->plane_bytes(whole, (oq_plane)plane, l->spec.n, l->spec.k)));
+    const size_t all = whole->plane_bytes(whole, (oq_plane)plane, l->spec.n, l->spec.k);
+    OQ_TRY(own_plane(ld->env, p, plane, all));
     char *to = p->owned[plane];
+    if (together) {
+        oq_plane_read(&first->plane[plane], to, all, l->spec.n, l->spec.k);
+        return OQ_OK;
+    }
     for (int i = 0; i < l->n_parts; i++) {
-        const oq_part_source *part = &layer->choice.part[i];
-        const int64_t n = l->parts[i].n, k = l->spec.k;
-        if (plane == OQ_PLANE_SCALE) {
-            to += part_scale(part, whole, to, n, k);
-        } else if (plane == OQ_PLANE_GLOBAL) {
-            to += part_global(part, whole, to, n, k);
-        } else {
-            const size_t bytes = part->format->plane_bytes(part->format, (oq_plane)plane, n, k);
-            part_plane(part, plane, to, bytes, n, k);
-            to += bytes;
-        }
+        size_t bytes = 0;
+        OQ_TRY(put_part(ld, layer, plane, i, to, &bytes));
+        to += bytes;
     }
     return OQ_OK;
 }
@@ -245,13 +302,13 @@ oq_status oq_load_linear(const oq_loading *ld, const oq_plan_layer *layer, void 
     const oq_linear *l = layer->linear;
     planes_owned p = {0};
     oq_status st = OQ_OK;
-    const oq_ckpt_tensor *direct = zero_copy(ld, layer);
-    if (direct)
-        p.planes.plane[OQ_PLANE_DATA] = direct->data;
+    const oq_plan_values direct = zero_copy(ld, layer);
+    if (direct.tensor)
+        p.planes.plane[OQ_PLANE_DATA] = direct.data;
     else
         st = layer->choice.serialized ? stored_planes(ld, layer, &p) : encode_planes(ld, l, &p);
     if (st == OQ_OK) l->kernel->pack(dst, &p.planes, &l->spec);
-    if (direct) forget(ld, direct);
+    if (direct.tensor && !direct.whole) forget(ld, direct.tensor);
     forget_parts(ld, layer);
     free_planes(ld->env, &p);
     for (int i = 0; st == OQ_OK && l->has_bias && i < l->n_parts; i++) {

@@ -5,14 +5,22 @@
 #include "base/json.h"
 #include "nn/nn.h"
 
-/* Checkpoint spelling -> module spelling, applied before any matching. The first rule that fits a tensor's name wins;
- * `from` is a dotted prefix. to NULL: a harmless leftover that no layer needs (why says so). */
+/* Checkpoint spelling -> module spelling, applied before any matching. `from` and `to` are dotted prefixes of names in
+ * which '*' stands for any one component ("layers.*.attention.out"); the same component comes back on the other side. A
+ * name that the file holds as it is needs no rule; else the first rule that leads to a name of the file wins.
+ * `to` of several names, comma separated: the file holds their rows one behind the other (a fused product).
+ * to NULL: a harmless leftover that no layer needs (why says so). */
 typedef struct oq_name_rule {
     const char *from, *to, *why;
+    bool        halves_swapped; /* the file holds the second half of the rows first ([shift, scale] for [scale, shift]) */
 } oq_name_rule;
 
 typedef struct oq_module_type { /* one network: dit_zimage, te_qwen3, vae_kl */
     const char         *name;
+    const char         *what;        /* for people: "transformer (Z-Image)", "text encoder (Qwen3)" */
+    /* How a file is recognised by its tensors alone, in any spelling and of any producer: each entry is a csv of names
+     * (of layers, without ".weight") that must all be there below one prefix. NULL-terminated; NULL: never. */
+    const char *const  *signatures;
     const char *const  *class_names; /* model_index / config classes it runs, NULL-terminated */
     size_t              self_bytes;
     const oq_name_rule *names;       /* ends with from NULL; may be NULL */

@@ -69,10 +69,17 @@ oq_status oq_plan_warn(oq_plan *plan, const char *fmt, ...) __attribute__((forma
 oq_json  *oq_plan_to_json(const oq_plan *plan);                     /* the contract of `plan --json` */
 oq_status oq_plan_print(const oq_plan *plan, bool all_layers, oq_strbuf *out);
 
-/* The file's spelling of a module's layer or tensor name (the inverse of the module's name rules); `component` is an
- * oq_plan_component. Never NULL; the name itself where no rule applies. For oq_resolve_layer and load. */
-const char *oq_plan_ckpt_name(void *component, const char *name);
-/* The file's tensor for module name + suffix (".weight", ".bias", ""); NULL: none, or dummy. Any thread. */
-const oq_ckpt_tensor *oq_plan_tensor(const oq_plan_component *c, const char *name, const char *suffix);
+/* Where the file holds a module's layer or tensor, by the module's name rules; `component` is an oq_plan_component. For
+ * oq_resolve_layer. */
+oq_place oq_plan_place(void *component, const char *name);
+
+typedef struct oq_plan_values { /* plain values in the file */
+    const oq_ckpt_tensor *tensor; /* NULL: none, or dummy */
+    const uint8_t        *data;   /* of the rows that are meant */
+    int64_t               first, whole; /* rows from `first` on of `whole`; whole 0: all of the tensor */
+    bool                  halves_swapped;
+} oq_plan_values;
+/* The file's values of module name + suffix (".weight", ".bias", ""). Any thread. */
+oq_plan_values oq_plan_find_values(const oq_plan_component *c, const char *name, const char *suffix);
 
 #endif

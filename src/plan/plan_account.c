@@ -44,7 +44,7 @@ static oq_status missing(account *a, const char *name, const char *suffix)
 {
     const char *file = oq_path_leaf(a->c->ckpt->path);
     return oq_fail(a->env, OQ_E_FORMAT, "%s: tensor '%s%s' is missing in '%s' (%zu tensors)", a->c->name,
-                   oq_plan_ckpt_name(a->c, name), suffix, file, a->c->ckpt->n_tensors);
+                   oq_plan_place(a->c, name).name, suffix, file, a->c->ckpt->n_tensors);
 }
 
 typedef enum shape_rule {
@@ -72,15 +72,19 @@ static bool shape_fits(const oq_ckpt_tensor *t, const int64_t *dim, int n, shape
 }
 
 /* A plain tensor name + suffix of this shape and of a floating type. */
-static oq_status need_shaped(account *a, const char *name, const char *suffix, const int64_t *dim, int n,
+static oq_status need_shaped(account *a, const char *name, const char *suffix, const int64_t *shape, int n,
                              shape_rule rule)
 {
-    const oq_ckpt_tensor *t = oq_plan_tensor(a->c, name, suffix);
+    const oq_plan_values values = oq_plan_find_values(a->c, name, suffix);
+    const oq_ckpt_tensor *t = values.tensor;
+    int64_t dim[OQ_CKPT_MAX_DIMS] = {0};
     a->c->n_tensors++;
     if (!a->c->ckpt) return OQ_OK;
     if (!t) return missing(a, name, suffix);
+    if (!a->claimed[t - a->c->ckpt->tensors]) a->c->file_bytes += t->bytes;
     claim(a, t);
-    a->c->file_bytes += t->bytes;
+    memcpy(dim, shape, (size_t)n * sizeof *dim);
+    if (values.whole) dim[0] = values.whole;
     if (!shape_fits(t, dim, n, rule)) return wrong_shape(a, t, dim, n);
     if (!t->dtype || !t->dtype->floating)
         return oq_fail(a->env, OQ_E_FORMAT,
@@ -117,7 +121,7 @@ static oq_status account_linear(account *a, const oq_plan_layer *layer)
             }
         } else {
             OQ_TRY(need_shaped(a, part->name, ".weight", (int64_t[]){part->n, l->spec.k}, 2,
-                               l->flat ? SHAPE_KERNEL : SHAPE_EXACT));
+                               l->flat ? SHAPE_KERNEL : SHAPE_SQUEEZED));
         }
         if (l->has_bias) OQ_TRY(need(a, part->name, ".bias", &part->n, 1));
     }
@@ -174,7 +178,7 @@ static oq_status account_items(account *a)
 static bool harmless(const oq_plan_component *c, const oq_ckpt_tensor *t)
 {
     for (const oq_name_rule *rule = c->module->names; rule && rule->from; rule++)
-        if (!rule->to && oq_dotted_prefix(rule->from, t->name)) return true;
+        if (!rule->to && oq_plan_name_fits(rule->from, t->name)) return true;
     const oq_dialect *d = c->resolved->dialect;
     return d && d->harmless && d->harmless(t);
 }

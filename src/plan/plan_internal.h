@@ -11,4 +11,7 @@ oq_status oq_plan_account(oq_plan *plan, oq_plan_component *c);
 /* plan_kernels.c: storage, kernel and bytes of each item. */
 oq_status oq_plan_choose(oq_plan *plan, oq_plan_component *c);
 
+/* plan_names.c: does a rule's pattern ('*' is one component) fit the name, up to the end of a component? */
+bool oq_plan_name_fits(const char *pattern, const char *name);
+
 #endif

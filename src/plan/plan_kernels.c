@@ -17,7 +17,7 @@ static const oq_dtype *stored_type(oq_plan_component *c, const oq_linear *l)
 {
     const oq_dtype *stored = NULL;
     for (int i = 0; i < l->n_parts; i++) {
-        const oq_ckpt_tensor *t = oq_plan_tensor(c, l->parts[i].name, ".weight");
+        const oq_ckpt_tensor *t = oq_plan_find_values(c, l->parts[i].name, ".weight").tensor;
         if (!t || !t->dtype) return NULL;
         if (stored && stored != t->dtype) return &oq_dtype_f32;
         stored = t->dtype;
@@ -33,11 +33,6 @@ static const oq_format *plain_format(const oq_plan *plan, const oq_dtype *stored
     if (plan->compute == &oq_dtype_bf16 && !wide) return &oq_format_bf16;
     if (stored == &oq_dtype_bf16) return &oq_format_bf16;
     return &oq_format_f32;
-}
-
-static const char *map_name(void *component, const char *name)
-{
-    return oq_plan_ckpt_name(component, name);
 }
 
 static oq_status describe_layer(oq_plan *plan, const oq_plan_component *c, const oq_linear *l,
@@ -76,7 +71,7 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
     oq_linear *l = layer->linear;
     oq_layer_desc desc;
     OQ_TRY(describe_layer(plan, c, l, &desc));
-    OQ_TRY(oq_resolve_layer(plan->env, plan->resolved, c->resolved, &desc, c->ckpt, map_name, c,
+    OQ_TRY(oq_resolve_layer(plan->env, plan->resolved, c->resolved, &desc, c->ckpt, oq_plan_place, c,
                             &layer->choice));
     if (layer->choice.scheme.weight) {
         l->spec.scheme = layer->choice.scheme;
@@ -102,7 +97,7 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
 /* A weight that the file holds, or the run rounds, as bf16 may rest as such. */
 static const oq_dtype *conv2d_weight(const oq_plan *plan, oq_plan_component *c, const oq_conv2d *conv)
 {
-    const oq_ckpt_tensor *file = oq_plan_tensor(c, conv->name, ".weight");
+    const oq_ckpt_tensor *file = oq_plan_find_values(c, conv->name, ".weight").tensor;
     return plan->compute == &oq_dtype_bf16 || (file && file->dtype == &oq_dtype_bf16) ? &oq_dtype_bf16 : NULL;
 }
 
@@ -155,7 +150,7 @@ oq_status oq_plan_choose(oq_plan *plan, oq_plan_component *c)
         case OQ_ITEM_TABLE: {
             oq_table *t = item->u.table;
             t->tensor = oq_tensor_make(NULL, plan->compute, t->rows, t->cols);
-            const oq_ckpt_tensor *file = oq_plan_tensor(c, t->name, "");
+            const oq_ckpt_tensor *file = oq_plan_find_values(c, t->name, "").tensor;
             if (file && file->dtype == &oq_dtype_bf16) t->tensor.dtype = &oq_dtype_bf16;
             c->bytes += padded(oq_tensor_bytes(t->tensor));
             break;

@@ -25,6 +25,9 @@ typedef struct oq_part_source { /* one part of one layer as it stands in the fil
     const oq_dtype *act;        /* NULL: weight only */
     oq_act_scale act_scale;
     oq_plane_source plane[OQ_N_PLANES];
+    /* The planes are those of `whole` rows, of which this part is n from `first` on; whole 0: its own. */
+    int64_t first, whole;
+    bool halves_swapped; /* the second half of the rows stands first */
 } oq_part_source;
 
 typedef struct oq_declared { /* what a checkpoint says about its quantization as a whole */

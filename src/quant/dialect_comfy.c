@@ -103,7 +103,7 @@ static oq_status read_header(oq_env *env, const oq_ckpt *ckpt, oq_json *layers)
     if (oq_json_type(all) != OQ_JSON_OBJECT)
         st = oq_fail(env, OQ_E_FORMAT, METADATA " has no mapping 'layers'");
     while (st == OQ_OK && oq_json_next(all, &at, &layer, &word))
-        st = put_layer(env, ckpt, METADATA, layer, word, layers);
+        st = put_layer(env, ckpt, METADATA, oq_ckpt_inside(ckpt, layer), word, layers);
     oq_json_free(json);
     return st;
 }

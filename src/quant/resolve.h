@@ -74,12 +74,18 @@ typedef struct oq_layer_choice {
         *reason; /* "fp8", "ignored by 'to_out'", "embedder", "no method for this component", … (arena) */
     bool serialized;      /* planes come from part[] */
     oq_part_source *part; /* serialized: one per part of the layer (arena) */
+    bool together;        /* the file holds the fused product as one, its parts in the layer's order */
 } oq_layer_choice;
 
 /* The decision for one layer, in this order: the network's own `keep` -> ignored names -> method (online) or
  * planes in the file (serialized). Fused parts that disagree are OQ_E_MISMATCH naming both. Counts pattern
- * matches. map_name turns a part's name into the checkpoint's spelling. */
-typedef const char *(*oq_map_name)(void *user, const char *name);
+ * matches. map_name says where the checkpoint holds a part. */
+typedef struct oq_place {
+    const char *name;    /* in the checkpoint's spelling; never NULL */
+    int64_t first, whole; /* rows from `first` on of `whole` ones; whole 0: all of them */
+    bool halves_swapped;  /* the second half of the rows stands first */
+} oq_place;
+typedef oq_place (*oq_map_name)(void *user, const char *name);
 oq_status oq_resolve_layer(oq_env *env, oq_resolved *resolved, const oq_resolved_component *component,
                            const oq_layer_desc *layer, const oq_ckpt *ckpt, oq_map_name map_name,
                            void *map_user, oq_layer_choice *out);

@@ -23,9 +23,14 @@ typedef struct decision {
     oq_layer_choice *out;
 } decision;
 
+static oq_place place_of(const decision *d, const char *name)
+{
+    return d->map_name ? d->map_name(d->map_user, name) : (oq_place){.name = name};
+}
+
 static const char *ckpt_name(const decision *d, const char *name)
 {
-    return d->map_name ? d->map_name(d->map_user, name) : name;
+    return place_of(d, name).name;
 }
 
 static oq_status set_reason(const decision *d, const char *text)
@@ -99,22 +104,70 @@ static oq_status check_parts_agree(const decision *d)
 
 /* ---- planes in the file -------------------------------------------------------------------------------- */
 
+static oq_status locate_part(const decision *d, int i, bool *found)
+{
+    const oq_layer_desc *l = d->layer;
+    const oq_place place = place_of(d, l->parts[i]);
+    const int64_t whole = place.whole ? place.whole : place.halves_swapped ? l->part_n[i] : 0;
+    oq_part_source *part = &d->out->part[i];
+    OQ_TRY(d->component->dialect->locate(d->env, &d->component->declared, d->ckpt, place.name,
+                                         whole ? whole : l->part_n[i], l->k, part, found));
+    part->first = place.first;
+    part->whole = whole;
+    part->halves_swapped = place.halves_swapped;
+    return OQ_OK;
+}
+
+/* Does the file hold the fused product as one, in this order and without a gap? */
+static bool is_together(const decision *d)
+{
+    const oq_layer_desc *l = d->layer;
+    const oq_part_source *part = d->out->part;
+    int64_t at = 0;
+    for (int i = 0; i < l->n_parts; at += l->part_n[i++])
+        if (part[i].whole != l->n || part[i].first != at || part[i].halves_swapped ||
+            part[i].plane[OQ_PLANE_DATA].tensor != part[0].plane[OQ_PLANE_DATA].tensor)
+            return false;
+    return l->n_parts > 1;
+}
+
+/* Parts that the file holds as rows of a larger layer: its planes must be separable there. */
+static oq_status check_rows(decision *d)
+{
+    d->out->together = is_together(d);
+    for (int i = 0; !d->out->together && i < d->layer->n_parts; i++) {
+        const oq_part_source *part = &d->out->part[i];
+        const int64_t n = d->layer->part_n[i], head = part->halves_swapped ? n - n / 2 : n;
+        if (!part->whole) continue;
+        if (oq_format_rows_separable(part->format, part->first, head, part->whole, d->layer->k) &&
+            (head == n ||
+             oq_format_rows_separable(part->format, part->first + n / 2, head, part->whole, d->layer->k)))
+            continue;
+        return oq_fail(d->env, OQ_E_UNSUPPORTED,
+                       "%s: '%s' is rows %lld to %lld of '%s' in the file, and blocks of %s reach across "
+                       "their edge",
+                       d->component->name, d->layer->parts[i], (long long)part->first,
+                       (long long)(part->first + n - 1), ckpt_name(d, d->layer->parts[i]),
+                       part->format->name);
+    }
+    return OQ_OK;
+}
+
 static oq_status locate_parts(decision *d, int *n_found)
 {
     const oq_layer_desc *l = d->layer;
-    const oq_dialect *dialect = d->component->dialect;
     *n_found = 0;
     OQ_TRY(
         oq_arena_new(&d->resolved->arena, (size_t)l->n_parts, sizeof *d->out->part, l->name, &d->out->part));
     int found_at = -1, plain_at = -1;
     for (int i = 0; i < l->n_parts; i++) {
         bool found = false;
-        OQ_TRY(dialect->locate(d->env, &d->component->declared, d->ckpt, ckpt_name(d, l->parts[i]),
-                               l->part_n[i], l->k, &d->out->part[i], &found));
+        OQ_TRY(locate_part(d, i, &found));
         *n_found += found;
         *(found ? &found_at : &plain_at) = i;
     }
-    if (found_at < 0 || plain_at < 0) return OQ_OK;
+    if (found_at < 0) return OQ_OK;
+    if (plain_at < 0) return check_rows(d);
     return oq_fail(d->env, OQ_E_MISMATCH,
                    "%s: '%s' is quantized in the file but '%s' is plain, and both are parts of one "
                    "product '%s'",
@@ -132,6 +185,8 @@ static oq_status whole_format(const decision *d, const oq_format **out)
 {
     const oq_layer_desc *l = d->layer;
     const oq_format *whole = d->out->part[0].format;
+    *out = whole;
+    if (d->out->together) return OQ_OK;
     for (int i = 1; i < l->n_parts; i++) {
         const oq_format *f = d->out->part[i].format;
         if (f == whole) continue;
@@ -171,7 +226,7 @@ static void fix_block_rows(void *dst, const oq_ckpt_tensor *src, int64_t n, int6
 /* Blocks that would straddle parts become a scale per row and 128 columns, which is exact too. */
 static const oq_format *align_blocks(const decision *d, const oq_format *whole)
 {
-    if (!blocks_straddle(d->layer, whole)) return whole;
+    if (d->out->together || !blocks_straddle(d->layer, whole)) return whole;
     for (int i = 0; i < d->layer->n_parts; i++) {
         d->out->part[i].format = &oq_format_fp8_e4m3_group128;
         d->out->part[i].plane[OQ_PLANE_SCALE].fix = fix_block_rows;

@@ -4,9 +4,13 @@
 static const char *const class_names[] = {"TinyNet", NULL};
 
 static const oq_name_rule names[] = {
-    {"model", "", NULL},
-    {"lm", NULL, "a head that this network does not use"},
-    {NULL, NULL, NULL},
+    {.from = "model", .to = ""},
+    {.from = "lm", .why = "a head that this network does not use"},
+    {.from = "blocks.*.w13", .to = "block.*.w1,block.*.w3"},
+    {.from = "blocks.*.w2", .to = "block.*.w2"},
+    {.from = "blocks.*.norm", .to = "block.*.norm"},
+    {.from = "swapped_head", .to = "head", .halves_swapped = true},
+    {0},
 };
 
 static oq_status tiny_describe(oq_env *env, const oq_json *config, void *self)

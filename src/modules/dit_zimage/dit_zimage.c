@@ -152,8 +152,26 @@ static oq_status declare(oq_builder *b, void *self)
 
 static const char *const class_names[] = {"ZImageTransformer2DModel", NULL};
 
+/* The original release, which ComfyUI and GGUF files follow. */
+static const oq_name_rule names[] = {
+    {.from = "*.*.attention.qkv", .to = "*.*.attention.to_q,*.*.attention.to_k,*.*.attention.to_v"},
+    {.from = "*.*.attention.out", .to = "*.*.attention.to_out.0"},
+    {.from = "*.*.attention.q_norm", .to = "*.*.attention.norm_q"},
+    {.from = "*.*.attention.k_norm", .to = "*.*.attention.norm_k"},
+    {.from = "x_embedder", .to = "all_x_embedder.2-1"},
+    {.from = "final_layer", .to = "all_final_layer.2-1"},
+    {.from = "norm_final", .why = "a norm of the original release that nothing runs through"},
+    {0},
+};
+
+/* Lumina 2, from which it descends, has its modulation at adaLN_modulation.1. */
+static const char *const signatures[] = {"cap_embedder.1,noise_refiner.0,layers.0.adaLN_modulation.0", NULL};
+
 const oq_module_type oq_module_dit_zimage = {
     .name = "dit_zimage",
+    .what = "transformer (Z-Image)",
+    .signatures = signatures,
+    .names = names,
     .class_names = class_names,
     .self_bytes = sizeof(oq_dit_zimage),
     .describe = describe,

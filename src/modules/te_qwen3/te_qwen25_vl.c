@@ -156,17 +156,28 @@ static const char *const class_names[] = {"Qwen2_5_VLForConditionalGeneration", 
 
 #define VISION "the vision tower; text alone is encoded"
 static const oq_name_rule names[] = {
-    {"lm_head", NULL, "the output head; an encoder has no use for it"},
-    {"visual", NULL, VISION},
-    {"model.visual", NULL, VISION},
-    {"model.language_model", "", NULL},
-    {"language_model", "", NULL},
-    {"model", "", NULL}, /* files written by transformers 4 */
-    {NULL, NULL, NULL},
+    {.from = "lm_head", .why = "the output head; an encoder has no use for it"},
+    {.from = "visual", .why = VISION},
+    {.from = "model.visual", .why = VISION},
+    {.from = "model.language_model", .to = ""},
+    {.from = "language_model", .to = ""},
+    {.from = "model", .to = ""}, /* files written by transformers 4 */
+    {0},
+};
+
+/* Biases of q, k and v are Qwen2's alone. */
+static const char *const signatures[] = {
+    "model.language_model.embed_tokens,model.language_model.layers.0.self_attn.q_proj.bias",
+    "language_model.embed_tokens,language_model.layers.0.self_attn.q_proj.bias",
+    "model.embed_tokens,model.layers.0.self_attn.q_proj.bias",
+    "embed_tokens,layers.0.self_attn.q_proj.bias",
+    NULL,
 };
 
 const oq_module_type oq_module_te_qwen25_vl = {
     .name = "te_qwen25_vl",
+    .what = "text encoder (Qwen2.5-VL)",
+    .signatures = signatures,
     .class_names = class_names,
     .self_bytes = sizeof(oq_te_qwen3),
     .names = names,

@@ -277,13 +277,22 @@ oq_status oq_te_qwen3_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwe
 static const char *const class_names[] = {"Qwen3Model", "Qwen3ForCausalLM", NULL};
 
 static const oq_name_rule names[] = {
-    {"lm_head", NULL, "the output head; an encoder has no use for it"},
-    {"model", "", NULL}, /* Qwen3ForCausalLM wraps Qwen3Model */
-    {NULL, NULL, NULL},
+    {.from = "lm_head", .why = "the output head; an encoder has no use for it"},
+    {.from = "model", .to = ""}, /* Qwen3ForCausalLM wraps Qwen3Model */
+    {0},
+};
+
+/* Qwen2 has no norms of queries and keys. */
+static const char *const signatures[] = {
+    "embed_tokens,layers.0.self_attn.q_norm",
+    "model.embed_tokens,model.layers.0.self_attn.q_norm",
+    NULL,
 };
 
 const oq_module_type oq_module_te_qwen3 = {
     .name = "te_qwen3",
+    .what = "text encoder (Qwen3)",
+    .signatures = signatures,
     .class_names = class_names,
     .self_bytes = sizeof(oq_te_qwen3),
     .names = names,

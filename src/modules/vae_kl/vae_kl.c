@@ -191,9 +191,30 @@ static oq_status declare(oq_builder *b, void *self)
 static const char *const class_names[] = {"AutoencoderKL", NULL};
 
 /* Files written before diffusers 0.17 spell the attention of the mid block so. */
-#define OLD_ATTENTION(side, from, to)                                                                        \
+#define OLD_ATTENTION(side, old, new)                                                                        \
     {                                                                                                        \
-        side ".mid_block.attentions.0." from, side ".mid_block.attentions.0." to, NULL                       \
+        .from = side ".mid_block.attentions.0." old, .to = side ".mid_block.attentions.0." new               \
+    }
+/* The original release (also in ComfyUI's files): one list of blocks, attention by 1 x 1 convolutions, the decoder's
+ * stages counted from the picture. */
+#define ORIGINAL_SIDE(side)                                                                                  \
+    {.from = side ".mid.block_1.nin_shortcut", .to = side ".mid_block.resnets.0.conv_shortcut"},             \
+        {.from = side ".mid.block_1", .to = side ".mid_block.resnets.0"},                                    \
+        {.from = side ".mid.block_2", .to = side ".mid_block.resnets.1"},                                    \
+        {.from = side ".mid.attn_1.norm", .to = side ".mid_block.attentions.0.group_norm"},                  \
+        {.from = side ".mid.attn_1.q", .to = side ".mid_block.attentions.0.to_q"},                           \
+        {.from = side ".mid.attn_1.k", .to = side ".mid_block.attentions.0.to_k"},                           \
+        {.from = side ".mid.attn_1.v", .to = side ".mid_block.attentions.0.to_v"},                           \
+        {.from = side ".mid.attn_1.proj_out", .to = side ".mid_block.attentions.0.to_out.0"},                \
+    {                                                                                                        \
+        .from = side ".norm_out", .to = side ".conv_norm_out"                                                \
+    }
+#define ORIGINAL_UP(theirs, ours)                                                                            \
+    {.from = "decoder.up." theirs ".block.*.nin_shortcut",                                                   \
+     .to = "decoder.up_blocks." ours ".resnets.*.conv_shortcut"},                                            \
+        {.from = "decoder.up." theirs ".block.*", .to = "decoder.up_blocks." ours ".resnets.*"},             \
+    {                                                                                                        \
+        .from = "decoder.up." theirs ".upsample.conv", .to = "decoder.up_blocks." ours ".upsamplers.0.conv"  \
     }
 static const oq_name_rule names[] = {
     OLD_ATTENTION("encoder", "query", "to_q"),
@@ -204,11 +225,28 @@ static const oq_name_rule names[] = {
     OLD_ATTENTION("decoder", "key", "to_k"),
     OLD_ATTENTION("decoder", "value", "to_v"),
     OLD_ATTENTION("decoder", "proj_attn", "to_out.0"),
-    {NULL, NULL, NULL},
+    ORIGINAL_SIDE("encoder"),
+    ORIGINAL_SIDE("decoder"),
+    {.from = "encoder.down.*.block.*.nin_shortcut", .to = "encoder.down_blocks.*.resnets.*.conv_shortcut"},
+    {.from = "encoder.down.*.block.*", .to = "encoder.down_blocks.*.resnets.*"},
+    {.from = "encoder.down.*.downsample.conv", .to = "encoder.down_blocks.*.downsamplers.0.conv"},
+    ORIGINAL_UP("3", "0"),
+    ORIGINAL_UP("2", "1"),
+    ORIGINAL_UP("1", "2"),
+    ORIGINAL_UP("0", "3"),
+    {0},
+};
+
+static const char *const signatures[] = {
+    "decoder.up_blocks.0.resnets.0.conv1,decoder.mid_block.resnets.0.conv1,decoder.conv_norm_out",
+    "decoder.up.0.block.0.conv1,decoder.mid.block_1.conv1,decoder.norm_out",
+    NULL,
 };
 
 const oq_module_type oq_module_vae_kl = {
     .name = "vae_kl",
+    .what = "autoencoder (AutoencoderKL)",
+    .signatures = signatures,
     .class_names = class_names,
     .self_bytes = sizeof(oq_vae_kl),
     .names = names,

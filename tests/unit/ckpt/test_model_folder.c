@@ -156,7 +156,9 @@ static void test_not_a_model(void **state)
     refused(b, "", OQ_E_NOTFOUND, "model '': there is no such file or folder");
     refused(b, "no/such/folder", OQ_E_NOTFOUND, "no/such/folder: there is no such file or folder");
     refused(b, "models/toybox/omniq.json", OQ_E_ARG,
-            "models/toybox/omniq.json: is a file; a model is a folder with a model_index.json");
+            "models/toybox/omniq.json: is a file; a model is a folder with a model_index.json (a file goes "
+            "beside one: -m "
+            "DIR --transformer FILE)");
 }
 
 /* ---- the cache ----------------------------------------------------------------------------------------- */

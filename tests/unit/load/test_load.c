@@ -397,6 +397,67 @@ static void test_prefix_of_the_file(void **state)
     oq_json_free(plain.plan);
 }
 
+/* e4m3 codes and a scale per row. */
+static void code_rows(uint8_t *codes, float *scale, const float *x, int64_t rows, int64_t k)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        float amax = 0;
+        for (int64_t c = 0; c < k; c++) amax = fmaxf(amax, fabsf(x[r * k + c]));
+        scale[r] = amax / 448.0f;
+        for (int64_t c = 0; c < k; c++) codes[r * k + c] = oq_e4m3_from_f32(x[r * k + c] / scale[r]);
+    }
+}
+
+/* Another producer's names: w1 and w3 as one tensor, the head's halves of rows in the other order. Plain and quantized by
+ * rows they give the bits of the file that holds each part alone. */
+static void test_rows_of_larger_layers(void **state)
+{
+    enum { HALF = TINY_DIM / 2 * TINY_DIM, W = TINY_HIDDEN * TINY_DIM };
+    fixture *f = *state;
+    static uint16_t w13[2 * W], swapped[2 * HALF], bias[TINY_DIM];
+    static uint8_t c13[2 * W], c_head[2 * HALF], c_swapped[2 * HALF];
+    static float s13[2 * TINY_HIDDEN], s_head[TINY_DIM], s_swapped[TINY_DIM];
+    memcpy(w13, f->w->half[2], sizeof w13 / 2);
+    memcpy(w13 + W, f->w->half[3], sizeof w13 / 2);
+    memcpy(swapped, f->w->half[5] + HALF, sizeof swapped / 2);
+    memcpy(swapped + HALF, f->w->half[5], sizeof swapped / 2);
+    memcpy(bias, f->w->half[6] + TINY_DIM / 2, sizeof bias / 2);
+    memcpy(bias + TINY_DIM / 2, f->w->half[6], sizeof bias / 2);
+    code_rows(c13, s13, f->w->w1, TINY_HIDDEN, TINY_DIM);
+    code_rows(c13 + W, s13 + TINY_HIDDEN, f->w->w3, TINY_HIDDEN, TINY_DIM);
+    code_rows(c_head, s_head, f->w->head, TINY_DIM, TINY_DIM);
+    code_rows(c_swapped, s_swapped, f->w->head + HALF, TINY_DIM / 2, TINY_DIM);
+    code_rows(c_swapped + HALF, s_swapped + TINY_DIM / 2, f->w->head, TINY_DIM / 2, TINY_DIM);
+    for (int quantized = 0; quantized < 2; quantized++) {
+        const oq_dtype *type = quantized ? &oq_dtype_f8_e4m3 : &oq_dtype_bf16;
+        st_tensor alone[N_PLAIN + 3], fused[N_PLAIN + 1];
+        plain_tensors(f->w, alone);
+        plain_tensors(f->w, fused);
+        fused[1].name = "blocks.0.norm.weight";
+        fused[2] = (st_tensor){
+            "blocks.0.w13.weight", type, 2, {2 * TINY_HIDDEN, TINY_DIM}, quantized ? (void *)c13 : w13};
+        fused[3] = (st_tensor){
+            "swapped_head.weight", type, 2, {TINY_DIM, TINY_DIM}, quantized ? (void *)c_swapped : swapped};
+        fused[4].name = "blocks.0.w2.weight";
+        fused[5] = (st_tensor){"swapped_head.bias", &oq_dtype_bf16, 1, {TINY_DIM}, bias};
+        fused[6] = (st_tensor){"blocks.0.w13.weight_scale", &oq_dtype_f32, 1, {2 * TINY_HIDDEN}, s13};
+        fused[7] = (st_tensor){"swapped_head.weight_scale", &oq_dtype_f32, 1, {TINY_DIM}, s_swapped};
+        if (quantized) {
+            alone[2].dtype = alone[3].dtype = alone[5].dtype = type;
+            alone[2].data = c13, alone[3].data = c13 + W, alone[5].data = c_head;
+        }
+        alone[7] = (st_tensor){"block.0.w1.weight_scale", &oq_dtype_f32, 1, {TINY_HIDDEN}, s13};
+        alone[8] = (st_tensor){"block.0.w3.weight_scale", &oq_dtype_f32, 1, {TINY_HIDDEN}, s13 + TINY_HIDDEN};
+        alone[9] = (st_tensor){"head.weight_scale", &oq_dtype_f32, 1, {TINY_DIM}, s_head};
+        run a = {.compute = &oq_dtype_f32}, b = a;
+        assert_int_equal(run_file(f, &a, alone, quantized ? N_PLAIN + 3 : N_PLAIN), OQ_OK);
+        assert_int_equal(run_file(f, &b, fused, quantized ? N_PLAIN + 1 : N_PLAIN - 1), OQ_OK);
+        assert_memory_equal(a.y, b.y, sizeof a.y);
+        oq_json_free(a.plan);
+        oq_json_free(b.plan);
+    }
+}
+
 static void test_dummy_and_duplicates(void **state)
 {
     fixture *f = *state;
@@ -455,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_serialized_fp8),
         cmocka_unit_test(test_every_tensor_is_used_or_named),
         cmocka_unit_test(test_prefix_of_the_file),
+        cmocka_unit_test(test_rows_of_larger_layers),
         cmocka_unit_test(test_dummy_and_duplicates),
         cmocka_unit_test(test_dummy_rule),
     };

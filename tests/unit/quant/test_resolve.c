@@ -433,14 +433,14 @@ static void test_no_effect(void **state)
            NULL); /* the other one is */
 }
 
-static const char *thinker(void *user, const char *name)
+static oq_place thinker(void *user, const char *name)
 {
     static char text[4][128];
     static size_t n;
     char *out = text[n++ % 4];
     (void)user;
     snprintf(out, sizeof text[0], "thinker.%s", strncmp(name, "language_model.", 15) == 0 ? name + 15 : name);
-    return out;
+    return (oq_place){.name = out};
 }
 
 /* 53: names are mapped before entries are matched, whichever of the two spellings an entry uses. */

@@ -1,0 +1,107 @@
+/* component_file.c -- the weights of one component: the model folder's own, or a single file (or folder) given in its
+ * place. The tensors tell what a file is; a config.json beside it counts where it is of the same class. */
+#include "engine/engine.h"
+#include "engine/recognize.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* "text_encoder" -> "text-encoder"; NULL: the command has no such option. */
+static const char *option_name(const oq_options *options, const char *component, char *out, size_t n)
+{
+    snprintf(out, n, "%s", component);
+    for (char *p = out; *p; p++)
+        if (*p == '_') *p = '-';
+    return oq_option_find(oq_options_command(options), out) ? out : NULL;
+}
+
+static const char *file_for(const oq_options *options, const char *component)
+{
+    char name[64];
+    return option_name(options, component, name, sizeof name) ? oq_options_text(options, name, NULL) : NULL;
+}
+
+oq_status oq_component_check_options(oq_env *env, const oq_model *model, const oq_options *options)
+{
+    static const char *const all[] = {"transformer", "transformer_2", "text_encoder", "text_encoder_2",
+                                      "vae"};
+    for (size_t i = 0; i < OQ_COUNT(all); i++) {
+        const char *path = file_for(options, all[i]);
+        bool has = !path;
+        for (size_t j = 0; j < model->type->n_components; j++)
+            has |= strcmp(model->type->components[j].name, all[i]) == 0;
+        if (!has)
+            return oq_fail(env, OQ_E_ARG, "'%s' is given as %s, which %s does not have", path, all[i],
+                           model->type->class_name);
+    }
+    return OQ_OK;
+}
+
+static bool is_class(const oq_module_type *module, const char *name)
+{
+    for (size_t i = 0; name && module->class_names[i]; i++)
+        if (strcmp(module->class_names[i], name) == 0) return true;
+    return false;
+}
+
+/* What stands beside the weights, if it speaks of this network. */
+static oq_status read_beside(oq_env *env, oq_model *model, const char *folder, const oq_module_type *module,
+                             oq_folder_component *own)
+{
+    OQ_TRY(oq_folder_component_read(env, &model->folder->arena, folder, own));
+    const oq_json *config = own->config;
+    const char *name = oq_json_string(oq_json_get(config, "_class_name"));
+    if (!name) name = oq_json_string(oq_json_at(oq_json_get(config, "architectures"), 0));
+    if (is_class(module, name)) {
+        own->class_name = name;
+        return OQ_OK;
+    }
+    if (config)
+        oq_log(env, OQ_LOG_DEBUG, "%s: its config.json is of another network and does not count", folder);
+    oq_folder_component_deinit(own);
+    return OQ_OK;
+}
+
+static oq_status open_given(oq_env *env, oq_model *model, const char *path, size_t i,
+                            const oq_module_type *module, const char *variant)
+{
+    if (oq_file_is_dir(path)) {
+        OQ_TRY(oq_ckpt_open_folder(env, path, variant, &model->ckpts[i]));
+        return read_beside(env, model, path, module, &model->files[i]);
+    }
+    if (!oq_file_exists(path))
+        return oq_fail(env, OQ_E_NOTFOUND, "%s: there is no such file or folder", path);
+    OQ_TRY(oq_ckpt_open(env, path, &model->ckpts[i]));
+    char *folder = oq_path_folder(env, path);
+    if (!folder) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
+    const oq_status st = read_beside(env, model, folder, module, &model->files[i]);
+    oq_free(env, folder);
+    return st;
+}
+
+oq_status oq_component_open(oq_env *env, oq_model *model, const oq_options *options, bool dummy, size_t i,
+                            const oq_module_type *module, const oq_folder_component **c)
+{
+    char name[64], slot[80];
+    const char *component = model->type->components[i].name;
+    const char *path = file_for(options, component);
+    const char *variant = oq_options_text(options, "variant", NULL);
+    oq_folder_component *own = &model->files[i];
+    if (!path) {
+        if (dummy) return OQ_OK;
+        OQ_TRY(oq_ckpt_open_folder(env, (*c)->path, variant, &model->ckpts[i]));
+        if (oq_recognize(model->ckpts[i], module).module != module)
+            return OQ_OK; /* the plan says what is missing */
+        return oq_recognize_as(env, model->ckpts[i], module, component);
+    }
+    if (dummy) return oq_fail(env, OQ_E_ARG, "'%s' is given, but dummy loading reads no weights", path);
+    OQ_TRY(open_given(env, model, path, i, module, variant));
+    snprintf(slot, sizeof slot, "--%s", option_name(options, component, name, sizeof name));
+    OQ_TRY(oq_recognize_as(env, model->ckpts[i], module, slot));
+    own->name = (*c)->name;
+    own->library = (*c)->library;
+    if (!own->class_name) own->class_name = (*c)->class_name;
+    if (!own->config) own->config = oq_json_ref((*c)->config);
+    *c = own;
+    return OQ_OK;
+}
