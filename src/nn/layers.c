@@ -146,17 +146,32 @@ static oq_status run_conv(oq_exec *ex, const oq_conv2d *c, oq_conv2d_args args)
     return OQ_OK;
 }
 
+/* As oq_conv2d_forward for x twice as large as it is. */
+static oq_status upsample_then_conv(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, int64_t batch,
+                                    int64_t h, int64_t w)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor large;
+    OQ_TRY(oq_tmp_typed(ex, x.dtype, 4 * x.rows, x.cols, &large));
+    OQ_TRY(oq_upsample2x_forward(ex, large, x, batch, h, w));
+    OQ_TRY(run_conv(ex, c, (oq_conv2d_args){.x = large, .y = y, .batch = batch, .h = 2 * h, .w = 2 * w}));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
 oq_status oq_conv2d_forward(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, int64_t batch,
                             int64_t h, int64_t w)
 {
     const oq_conv2d_spec *s = &c->spec;
-    const int64_t oh = oq_conv2d_out_h(s, h), ow = oq_conv2d_out_w(s, w);
+    const int64_t up = c->upsample_first ? 2 : 1;
+    const int64_t oh = oq_conv2d_out_h(s, h * up), ow = oq_conv2d_out_w(s, w * up);
     if (x.cols != s->c_in || y.cols != s->c_out || x.rows != batch * h * w || y.rows != batch * oh * ow ||
         s->kt)
         return oq_fail(ex->env, OQ_E_ARG,
                        "layer '%s': [%lld,%lld] to [%lld,%lld] does not fit %lld x %lld x %lld pixels",
                        c->name, (long long)x.rows, (long long)x.cols, (long long)y.rows, (long long)y.cols,
                        (long long)batch, (long long)h, (long long)w);
+    if (c->upsample_first) return upsample_then_conv(ex, c, y, x, batch, h, w);
     return run_conv(ex, c, (oq_conv2d_args){.x = x, .y = y, .batch = batch, .h = h, .w = w});
 }
 

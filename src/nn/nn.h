@@ -52,6 +52,8 @@ typedef struct oq_conv2d { /* over images, or over videos where spec.kt > 0 */
     const char             *name;     /* "decoder.conv_in"; tensors name.weight, name.bias */
     bool                    has_bias;
     oq_conv2d_spec          spec;
+    bool                    upsample_first; /* plan: spec.upsample 2 was declared, the backend folds none in: an
+                                               operation of its own, spec is what comes after it */
     const oq_conv2d_kernel *kernel;   /* plan */
     const void             *packed;   /* load */
     const float            *bias;     /* load */
@@ -172,6 +174,7 @@ oq_status oq_rows_forward(oq_exec *ex, const oq_rows *rows, oq_tensor h);
 oq_status oq_linear_rows_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, const oq_rows *rows, const oq_post *post);
 /* y = post(product of x). */
 oq_status oq_linear_post_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, const oq_post *post);
+/* h, w: of x, before spec.upsample enlarges it. */
 oq_status oq_conv2d_forward(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, int64_t batch, int64_t h,
                             int64_t w);
 /* Of one declared by oq_declare_conv3d: x [batch*frames*h*w, c_in] (NDHWC), y [batch*out_frames*out_h*out_w, c_out] with

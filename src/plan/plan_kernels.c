@@ -107,6 +107,11 @@ static oq_status choose_conv2d(oq_plan *plan, oq_plan_component *c, oq_conv2d *c
     s->compute = plan->compute;
     s->weight = conv2d_weight(plan, c, conv);
     conv->kernel = plan->backend->find_conv2d(plan->device, s);
+    if (!conv->kernel && s->kt == 0 && s->upsample == 2) {
+        s->upsample = 1;
+        conv->upsample_first = true;
+        conv->kernel = plan->backend->find_conv2d(plan->device, s);
+    }
     if (!conv->kernel)
         return oq_fail(plan->env, OQ_E_UNSUPPORTED,
                        "%s: layer '%s': backend '%s' has no kernel for a %d x %d x %d convolution", c->name,

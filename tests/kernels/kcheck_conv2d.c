@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "format/float8.h"
 
 typedef struct problem {
     oq_conv2d_spec spec;
@@ -18,6 +19,7 @@ typedef struct problem {
     bool has_bias;
     kc_class class;
     double *want, *bound; /* [batch*out_frames*oh*ow, c_out] */
+    double *pairs;        /* more room for products of bf16 pairs */
 } problem;
 
 typedef struct shape {
@@ -112,16 +114,19 @@ static void solve_pixel(problem *p, const float *x, const float *before, int64_t
     const int64_t b = row / (p->ow * p->oh * p->out_frames), pixels = (int64_t)s->kh * s->kw;
     const int64_t taps = pixels * oq_conv2d_taps_t(s), first = s->kt ? t * s->stride_t - s->pad_front : 0;
     for (int64_t o = 0; o < s->c_out; o++) {
-        double sum = p->has_bias ? (double)((const float *)p->bias.data)[o] : 0.0, size = fabs(sum);
+        double sum = p->has_bias ? (double)((const float *)p->bias.data)[o] : 0.0, size = fabs(sum),
+               flushed = 0x1p-126;
         for (int64_t k = 0; k < taps; k++) {
             const float *const in =
                 x_at(p, x, before, b, first + k / pixels, oy * s->stride - s->pad_top + k % pixels / s->kw,
                      ox * s->stride - s->pad_left + k % s->kw);
             for (int64_t c = 0; in && c < s->c_in; c++) {
-                const double one = (double)in[c] * (double)p->weight[(o * s->c_in + c) * taps + k];
-                sum += one, size += fabs(one);
+                const double w = (double)p->weight[(o * s->c_in + c) * taps + k], one = (double)in[c] * w;
+                sum += one, size += fabs(one), flushed += 0x1p-126 * (fabs((double)in[c]) + fabs(w));
             }
         }
+        /* Subnormal operands count as zero; weights added up for an enlarged image are rounded to bf16. */
+        p->pairs[row * s->c_out + o] = flushed + (oq_conv2d_enlarge(s) > 1 ? 0x1p-9 * size : 0);
         p->want[row * s->c_out + o] = sum;
         p->bound[row * s->c_out + o] = kc_sum_error(taps * s->c_in, size);
     }
@@ -144,11 +149,14 @@ static void solve(kcheck *kc, problem *p)
     float *const x = values(kc, &p->x), *const before = values(kc, &p->before);
     p->want = oq_alloc(kc->env, (size_t)(rows * p->spec.c_out) * sizeof *p->want);
     p->bound = oq_alloc(kc->env, (size_t)(rows * p->spec.c_out) * sizeof *p->bound);
+    p->pairs = oq_alloc(kc->env, (size_t)(rows * p->spec.c_out) * sizeof *p->pairs);
     for (int64_t i = 0; i < rows; i++) solve_pixel(p, x, before, i);
     oq_free(kc->env, x), oq_free(kc->env, before);
 }
 
-static problem make(kcheck *kc, kc_rng *rng, const shape *at, const oq_dtype *type, kc_class class)
+/* `typed`: the spec says that everything is BF16, as a plan does, and the weights are such numbers. */
+static problem make(kcheck *kc, kc_rng *rng, const shape *at, const oq_dtype *type, bool typed,
+                    kc_class class)
 {
     const oq_conv2d_spec *const s = &at->spec;
     const bool video = s->kt > 0;
@@ -163,7 +171,9 @@ static problem make(kcheck *kc, kc_rng *rng, const shape *at, const oq_dtype *ty
     p.before = random_matrix(kc, rng, type, class == KC_NAN_ROW ? KC_NORMAL : class,
                              p.batch * p.n_before * pixels, s->c_in);
     p.weight = oq_alloc(kc->env, (size_t)n_weights * sizeof *p.weight);
-    for (int64_t i = 0; i < n_weights; i++) p.weight[i] = kc_normal(rng);
+    for (int64_t i = 0; i < n_weights; i++)
+        p.weight[i] = typed ? oq_bf16_round(kc_normal(rng)) : kc_normal(rng);
+    if (typed) p.spec.compute = p.spec.weight = &oq_dtype_bf16;
     p.bias = kc_buf_new(kc, (size_t)s->c_out * sizeof(float), 4);
     for (int64_t i = 0; i < s->c_out; i++) ((float *)p.bias.data)[i] = kc_normal(rng);
     p.has_bias = kc_below(rng, 3) > 0;
@@ -175,6 +185,7 @@ static void free_problem(kcheck *kc, problem *p)
 {
     kc_matrix_free(kc, &p->x), kc_matrix_free(kc, &p->before), kc_buf_free(kc, &p->bias);
     oq_free(kc->env, p->weight), oq_free(kc->env, p->want), oq_free(kc->env, p->bound);
+    oq_free(kc->env, p->pairs);
 }
 
 static bool run_once(kcheck *kc, oq_device *device, const oq_conv2d_kernel *kernel, const problem *p,
@@ -199,14 +210,17 @@ static bool run_once(kcheck *kc, oq_device *device, const oq_conv2d_kernel *kern
     return intact;
 }
 
-static bool all_near(kcheck *kc, kc_row *row, const problem *p, const kc_matrix *y)
+enum { PAIRS = OQ_CPU_AVX512BF16 | OQ_CPU_AMX }; /* needed by kernels that multiply bf16 pairs */
+
+static bool all_near(kcheck *kc, kc_row *row, const problem *p, const kc_matrix *y, bool pairs)
 {
     const int64_t n = y->t.rows * y->t.cols;
     float *const got = oq_alloc(kc->env, (size_t)n * sizeof *got);
     bool ok = true;
     kc_matrix_get(y, got);
     for (int64_t i = 0; i < n; i++)
-        ok &= kc_near(row, (double)got[i], p->want[i], p->bound[i] + kc_store_error(y->t.dtype, p->want[i]));
+        ok &= kc_near(row, (double)got[i], p->want[i],
+                      p->bound[i] + (pairs ? p->pairs[i] : 0) + kc_store_error(y->t.dtype, p->want[i]));
     oq_free(kc->env, got);
     return ok;
 }
@@ -222,7 +236,7 @@ static void check_kernel(kcheck *kc, kc_row *row, const oq_conv2d_kernel *kernel
         kc_matrix alone = kc_matrix_new(kc, types[t], rows, cols, cols + 3 * t);
         bool ok = run_once(kc, kc->device, kernel, p, &packed, y.t);
         ok &= run_once(kc, &kc->single, kernel, p, &packed, alone.t);
-        const bool near = all_near(kc, row, p, &y), same = kc_matrix_same(&y, &alone);
+        const bool near = all_near(kc, row, p, &y, kernel->need & PAIRS), same = kc_matrix_same(&y, &alone);
         ok &= kc_matrix_intact(&y) && kc_matrix_intact(&p->x) && kc_matrix_intact(&p->before) &&
               kc_buf_intact(&packed) && kc_buf_intact(&p->bias);
         kc_case(kc, row, ok && near && same,
@@ -247,9 +261,10 @@ enum { MAX_KERNELS = 16 };
 static void check_all(kcheck *kc, kc_row *rows)
 {
     const oq_dtype *const types[2] = {&oq_dtype_f32, &oq_dtype_bf16};
-    for (size_t i = 0; i < 2 * OQ_COUNT(shapes); i++) {
+    for (size_t i = 0; i < 3 * OQ_COUNT(shapes); i++) { /* F32, BF16, and BF16 by the spec */
         kc_rng rng = kc_rng_new(kc, "conv2d", (int64_t)i);
-        problem p = make(kc, &rng, &shapes[i / 2], types[i % 2], (kc_class)(i % KC_N_CLASSES));
+        problem p = make(kc, &rng, &shapes[i / 3], types[i % 3 > 0], i % 3 == 2,
+                         (kc_class)((i / 3 + i) % KC_N_CLASSES));
         for (int k = 0; oq_cpu_conv2d_list[k]; k++) {
             const oq_conv2d_kernel *const kernel = oq_cpu_conv2d_list[k];
             if (usable(kc, kernel) && kernel->accepts(&p.spec)) check_kernel(kc, &rows[k], kernel, &p);
@@ -270,13 +285,19 @@ static void bench_run(void *user)
     b->kernel->run(b->kc->device, &b->args);
 }
 
-static void bench_shape(kcheck *kc, const oq_conv2d_kernel *kernel, int64_t c_in, int64_t c_out, int64_t size)
+static void bench_shape(kcheck *kc, const oq_conv2d_kernel *kernel, int64_t c_in, int64_t c_out, int64_t size,
+                        int enlarge)
 {
-    const oq_conv2d_spec spec = oq_conv2d_same(c_out, c_in, 3);
+    oq_conv2d_spec spec = oq_conv2d_same(c_out, c_in, 3);
+    spec.upsample = enlarge;
+    const bool bf16 = !kernel->accepts(&spec);
+    if (bf16) spec.compute = spec.weight = &oq_dtype_bf16;
+    const oq_dtype *const type = bf16 ? &oq_dtype_bf16 : &oq_dtype_f32;
+    const int64_t out = size * enlarge;
     kc_buf packed = kc_buf_new(kc, kernel->packed_bytes(&spec), 0);
     kc_buf scratch = kc_buf_new(kc, kernel->scratch_bytes(&spec, 1, size, size), 0);
-    kc_matrix x = kc_matrix_new(kc, &oq_dtype_f32, size * size, c_in, c_in);
-    kc_matrix y = kc_matrix_new(kc, &oq_dtype_f32, size * size, c_out, c_out);
+    kc_matrix x = kc_matrix_new(kc, type, size * size, c_in, c_in);
+    kc_matrix y = kc_matrix_new(kc, type, out * out, c_out, c_out);
     memset(x.buf.data, 0, x.buf.bytes);
     memset(packed.data, 0, packed.bytes);
     bench b = {kc,
@@ -290,15 +311,17 @@ static void bench_shape(kcheck *kc, const oq_conv2d_kernel *kernel, int64_t c_in
                 .h = size,
                 .w = size}};
     char what[64];
-    snprintf(what, sizeof what, "%lld->%lld %lld^2", (long long)c_in, (long long)c_out, (long long)size);
-    kc_bench(kc, kernel->name, what, 18.0 * (double)(c_in * c_out * size * size), bench_run, &b);
+    snprintf(what, sizeof what, "%lld->%lld %lld^2%s", (long long)c_in, (long long)c_out, (long long)out,
+             enlarge > 1 ? " enlarged" : "");
+    kc_bench(kc, kernel->name, what, 18.0 * (double)(c_in * c_out * out * out), bench_run, &b);
     kc_matrix_free(kc, &x), kc_matrix_free(kc, &y);
     kc_buf_free(kc, &packed), kc_buf_free(kc, &scratch);
 }
 
-static const int64_t bench_shapes[][3] = {
-    {16, 128, 32}, {128, 128, 32}, {128, 128, 64}, {96, 96, 128},   {96, 64, 128},   {64, 64, 256},
-    {64, 32, 256}, {32, 32, 256},  {32, 3, 256},   {128, 128, 256}, {256, 256, 128}, {512, 512, 64},
+static const int64_t bench_shapes[][4] = {
+    {16, 128, 32, 1}, {128, 128, 32, 1},  {128, 128, 64, 1},  {96, 96, 128, 1},  {96, 64, 128, 1},
+    {64, 64, 256, 1}, {64, 32, 256, 1},   {32, 32, 256, 1},   {32, 3, 256, 1},   {128, 128, 32, 2},
+    {64, 64, 128, 2}, {128, 128, 256, 1}, {256, 256, 128, 1}, {512, 512, 64, 1},
 };
 
 void kcheck_conv2d(kcheck *kc)
@@ -311,6 +334,7 @@ void kcheck_conv2d(kcheck *kc)
         if (!kc->bench) kc_row_print(&rows[i]);
         if (!kc->bench || !usable(kc, kernel) || !kernel->need) continue;
         for (size_t s = 0; s < OQ_COUNT(bench_shapes); s++)
-            bench_shape(kc, kernel, bench_shapes[s][0], bench_shapes[s][1], bench_shapes[s][2]);
+            bench_shape(kc, kernel, bench_shapes[s][0], bench_shapes[s][1], bench_shapes[s][2],
+                        (int)bench_shapes[s][3]);
     }
 }

@@ -306,6 +306,7 @@ void kc_bench(kcheck *kc, const char *kernel, const char *what, double flop, voi
         spent += times[n];
     }
     oq_pool_hot_end(kc->device->pool);
+    oq_pool_hot_end(kc->device->pool);
     qsort(times, (size_t)n, sizeof *times, by_value);
     const double median = times[n / 2];
     printf("{\"bench\":\"%s\",\"case\":\"%s\",\"threads\":%d,\"runs\":%d,\"ms\":%.4f,\"best_ms\":%.4f,"

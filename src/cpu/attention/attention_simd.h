@@ -206,7 +206,7 @@ static void soften(const attention_job *job, block *b, int64_t i, int64_t key, i
 static void attend_keys(const attention_job *job, block *b, const float *k, const float *v, int64_t key,
                         int64_t n)
 {
-    tile t = {.a = b->q, .lda = job->d, .runs = 1, .k = job->d, .ldc = KEYS};
+    tile t = {.a = b->q, .lda = job->d, .at = tile_one_run, .runs = 1, .k = job->d, .ldc = KEYS};
     for (int64_t j = 0; j < n; j += TILE_COLS) {
         t.b = k + (key + j) * job->d;
         t.c = b->s + j;
@@ -214,7 +214,7 @@ static void attend_keys(const attention_job *job, block *b, const float *k, cons
     }
     for (int64_t j = 0; j < n; j++) b->hide[j] = hidden(job, key + j) ? 1.0f : 0.0f;
     for (int64_t i = 0; i < b->rows; i++) soften(job, b, i, key, n);
-    t = (tile){.a = b->s, .lda = KEYS, .runs = 1, .k = n, .ldc = job->dp, .add = true};
+    t = (tile){.a = b->s, .lda = KEYS, .at = tile_one_run, .runs = 1, .k = n, .ldc = job->dp, .add = true};
     for (int64_t c = 0; c < job->dp; c += TILE_COLS) {
         const int64_t width = oq_min_i64(TILE_COLS, job->dp - c);
         t.b = v + c * job->keys + key * width;

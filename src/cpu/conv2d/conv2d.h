@@ -4,12 +4,14 @@
 
 #include "cpu/cpu.h"
 
-extern const oq_conv2d_kernel oq_conv2d_ref, oq_conv2d_avx2, oq_conv2d_avx512;
+enum { OQ_CONV2D_MAX_RUNS = 64 }; /* rows of a window over all its frames, in the vector kernels */
 
-/* Does the kernel have to know about frames or enlarged images? */
-static inline bool oq_conv2d_flat(const oq_conv2d_spec *s)
+extern const oq_conv2d_kernel oq_conv2d_ref, oq_conv2d_avx2, oq_conv2d_avx512, oq_conv2d_wbf16_avx512bf16;
+
+/* BF16 in and out, weights that are bf16 numbers: pairs may be multiplied as they are. */
+static inline bool oq_conv2d_all_bf16(const oq_conv2d_spec *s)
 {
-    return s->kt == 0 && oq_conv2d_enlarge(s) == 1;
+    return s->compute == &oq_dtype_bf16 && s->weight == &oq_dtype_bf16;
 }
 
 #endif

@@ -1,11 +1,13 @@
-/* conv2d_avx2.c -- conv2d_simd.h compiled for AVX2 + FMA. */
+/* conv2d_avx2.c -- conv2d_direct.h in f32, compiled for AVX2 + FMA. */
 #if defined(__x86_64__)
-#include "cpu/conv2d/conv2d_simd.h"
+#include "cpu/vec/tile.h"
+
+#include "cpu/conv2d/conv2d_direct.h"
 
 const oq_conv2d_kernel oq_conv2d_avx2 = {
     .name = "conv2d_avx2",
     .need = OQ_CPU_AVX2,
-    .accepts = accepts,
+    .accepts = accepts_shape,
     .packed_bytes = packed_bytes,
     .pack = pack,
     .scratch_bytes = scratch_bytes,

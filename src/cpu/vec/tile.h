@@ -1,11 +1,18 @@
-/* tile.h -- the product that attention and convolution share: a few rows of A, broadcast element by element,
- * times a packed panel of B, accumulated in registers (12 x 2 vectors of 16, or 6 x 2 of 8). f32 throughout.
- */
+/* tile.h -- the product that attention and convolution share: a few rows of A, broadcast dword by dword, times a
+ * packed panel of B, summed in f32 registers (12 x 2 vectors of 16, or 6 x 2 of 8).
+ *
+ * A dword of A is one f32 (TILE_STEP 1) or a pair of bf16 that vdpbf16ps multiplies (TILE_STEP 2); the panel has the
+ * same dwords of each column side by side. The file that includes this sets TILE_STEP; tile_amx.h gives the same
+ * functions over matrix tiles. */
 #ifndef OQ_CPU_TILE_H
 #define OQ_CPU_TILE_H
 
+#include "base/size.h"
 #include "cpu/vec/vec.h"
 
+#ifndef TILE_STEP
+#define TILE_STEP 1
+#endif
 #define TILE_COLS (2 * VF) /* of a panel; the last one of a matrix may have VF */
 #if VF == 16
 #define TILE_ROWS 12
@@ -13,16 +20,36 @@
 #define TILE_ROWS 6
 #endif
 
-/* c[rows, nv*VF] (+)= sum over `runs` of a_run[rows, k] . b[run*k .. , nv*VF]; a_run starts a_step further
- * each. */
+/* c[rows, nv*VF] (+)= sum over runs of a[rows, at[run] .. + k] . b[run*k .. + k, nv*VF]; all sizes in dwords. */
 typedef struct tile {
     const float *a;
-    int64_t lda, a_step, runs, k;
+    int64_t lda;
+    const int64_t *at; /* [runs]: where each starts in a row of A */
+    int64_t runs, k;
     const float *b; /* [runs*k][nv*VF] */
     float *c;
     int64_t ldc;
     bool add; /* to what c holds */
 } tile;
+
+static const int64_t tile_one_run[1] = {0};
+
+/* Around the products of one task: an instruction set may have something to set up. */
+OQ_INLINE void tile_begin(void)
+{
+}
+OQ_INLINE void tile_end(void)
+{
+}
+
+OQ_INLINE vf tile_dot(vf x, vf b, vf sum)
+{
+#if TILE_STEP == 2
+    return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_castps_si512(x), (__m512bh)_mm512_castps_si512(b));
+#else
+    return v_fma(x, b, sum);
+#endif
+}
 
 OQ_INLINE void tile_body(const tile *t, const int rows, const int nv)
 {
@@ -37,7 +64,7 @@ OQ_INLINE void tile_body(const tile *t, const int rows, const int nv)
     }
     for (int64_t run = 0; run < t->runs; run++) {
         /* Four pointers, three rows each: base, base + lda, base + 2 lda are one addressing mode. */
-        const float *a0 = t->a + run * t->a_step, *a3 = a0 + (rows > 3 ? 3 * lda : 0);
+        const float *a0 = t->a + t->at[run], *a3 = a0 + (rows > 3 ? 3 * lda : 0);
         const float *a6 = a0 + (rows > 6 ? 6 * lda : 0), *a9 = a0 + (rows > 9 ? 9 * lda : 0);
         for (int64_t p = 0; p < k; p++) {
             const vf b0 = v_load(b), b1 = nv > 1 ? v_load(b + VF) : v_zero();
@@ -46,8 +73,8 @@ OQ_INLINE void tile_body(const tile *t, const int rows, const int nv)
             for (int i = 0; i < rows; i++) {
                 const float *a = i < 3 ? a0 : i < 6 ? a3 : i < 9 ? a6 : a9;
                 const vf x = v_set(a[i % 3 * lda + p]);
-                acc[i][0] = v_fma(x, b0, acc[i][0]);
-                if (nv > 1) acc[i][1] = v_fma(x, b1, acc[i][1]);
+                acc[i][0] = tile_dot(x, b0, acc[i][0]);
+                if (nv > 1) acc[i][1] = tile_dot(x, b1, acc[i][1]);
             }
         }
     }
@@ -58,80 +85,47 @@ OQ_INLINE void tile_body(const tile *t, const int rows, const int nv)
     }
 }
 
+#define TILE(rows)                                                                                           \
+    static void tile_##rows##x1(const tile *t)                                                               \
+    {                                                                                                        \
+        tile_body(t, rows, 1);                                                                               \
+    }                                                                                                        \
+    static void tile_##rows##x2(const tile *t)                                                               \
+    {                                                                                                        \
+        tile_body(t, rows, 2);                                                                               \
+    }
+TILE(1)
+TILE(2)
+TILE(3)
+TILE(4)
+TILE(5)
+TILE(6)
 #if VF == 16
-static void tile_12x2(const tile *t)
-{
-    tile_body(t, 12, 2);
-}
-static void tile_12x1(const tile *t)
-{
-    tile_body(t, 12, 1);
-}
-static void tile_8x2(const tile *t)
-{
-    tile_body(t, 8, 2);
-}
-static void tile_8x1(const tile *t)
-{
-    tile_body(t, 8, 1);
-}
-#else
-static void tile_6x2(const tile *t)
-{
-    tile_body(t, 6, 2);
-}
-static void tile_6x1(const tile *t)
-{
-    tile_body(t, 6, 1);
-}
+TILE(7)
+TILE(8)
+TILE(9)
+TILE(10)
+TILE(11)
+TILE(12)
 #endif
-static void tile_4x2(const tile *t)
-{
-    tile_body(t, 4, 2);
-}
-static void tile_4x1(const tile *t)
-{
-    tile_body(t, 4, 1);
-}
-static void tile_2x2(const tile *t)
-{
-    tile_body(t, 2, 2);
-}
-static void tile_2x1(const tile *t)
-{
-    tile_body(t, 2, 1);
-}
-static void tile_1x2(const tile *t)
-{
-    tile_body(t, 1, 2);
-}
-static void tile_1x1(const tile *t)
-{
-    tile_body(t, 1, 1);
-}
 
-static const struct tile_size {
-    int rows;
-    void (*run[2])(const tile *t); /* one vector, two vectors */
-} tile_sizes[] = {
+static void (*const tile_sizes[TILE_ROWS][2])(const tile *t) = {
+    {tile_1x1, tile_1x2},   {tile_2x1, tile_2x2},   {tile_3x1, tile_3x2},
+    {tile_4x1, tile_4x2},   {tile_5x1, tile_5x2},   {tile_6x1, tile_6x2},
 #if VF == 16
-    {12, {tile_12x1, tile_12x2}}, {8, {tile_8x1, tile_8x2}},
-#else
-    {6, {tile_6x1, tile_6x2}},
+    {tile_7x1, tile_7x2},   {tile_8x1, tile_8x2},   {tile_9x1, tile_9x2},
+    {tile_10x1, tile_10x2}, {tile_11x1, tile_11x2}, {tile_12x1, tile_12x2},
 #endif
-    {4, {tile_4x1, tile_4x2}},    {2, {tile_2x1, tile_2x2}}, {1, {tile_1x1, tile_1x2}},
 };
 
-/* Any number of rows, tallest tiles first. */
+/* Any number of rows, in tiles of nearly one height: a short last one would wait for its own sums. */
 static void tile_run(tile t, int64_t rows, int64_t nv)
 {
-    const struct tile_size *size = tile_sizes;
-    while (rows > 0) {
-        while (size->rows > rows) size++;
-        size->run[nv - 1](&t);
-        t.a += size->rows * t.lda;
-        t.c += size->rows * t.ldc;
-        rows -= size->rows;
+    for (int64_t n; rows > 0; rows -= n) {
+        n = oq_ceil_div(rows, oq_ceil_div(rows, TILE_ROWS));
+        tile_sizes[n - 1][nv - 1](&t);
+        t.a += n * t.lda;
+        t.c += n * t.ldc;
     }
 }
 

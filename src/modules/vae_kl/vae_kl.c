@@ -165,10 +165,12 @@ static oq_status declare_decoder(oq_builder *b, const oq_vae_kl *s, oq_vae_kl_si
     OQ_TRY(oq_scope_enter(b, &saved, "decoder"));
     OQ_TRY(oq_declare_conv2d(b, &d->conv_in, "conv_in", top, s->latent_channels, 3));
     OQ_TRY(declare_mid(b, s, &d->mid, top));
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
         OQ_TRY(declare_stage(b, &d->stages[i], "up_blocks", i == n - 1 ? NULL : "upsamplers.0.conv", i,
                              s->channels[n - 1 - (i ? i - 1 : 0)], s->channels[n - 1 - i],
                              s->layers_per_block + 1));
+        if (i < n - 1) d->stages[i].resample.spec.upsample = 2; /* the picture is enlarged first */
+    }
     OQ_TRY(declare_norm(b, &d->norm_weight, &d->norm_bias, "conv_norm_out", s->channels[0]));
     OQ_TRY(oq_declare_conv2d(b, &d->conv_out, "conv_out", s->out_channels, s->channels[0], 3));
     oq_scope_leave(b, saved);
