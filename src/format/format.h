@@ -33,11 +33,22 @@ typedef struct oq_group_piece {
     float   scale[OQ_PIECE / 16 + 1], offset[OQ_PIECE / 16 + 1];
 } oq_group_piece;
 
+/* Codes and scales together: so many bytes for so many weights, each block by itself. */
+typedef struct oq_block {
+    int elems, bytes; /* at most OQ_BLOCK_ELEMS, OQ_BLOCK_BYTES */
+    void (*decode)(float *dst, const uint8_t *src);
+    /* Rounds to nearest, the way of the producer's reference. Finite values alone. NULL: is read, not written. */
+    void (*encode)(uint8_t *dst, const float *src);
+    void (*poison)(uint8_t *dst); /* a block that decodes to numbers that are not finite */
+} oq_block;
+enum { OQ_BLOCK_ELEMS = 256, OQ_BLOCK_BYTES = 292 };
+
 typedef struct oq_format {
     const char     *name;    /* "fp8_e4m3_channel" */
     const char     *kernel_name; /* the word in kernel names: "fp8" */
     const oq_dtype *element; /* type of one code where codes are whole elements under f32 scales (or none), else NULL */
     unsigned        planes;  /* bit set 1u << OQ_PLANE_* of the planes the weight itself has */
+    const oq_block *block;   /* DATA is blocks of the flattened matrix (one may cross into the next row); NULL: planes */
     /* One scale covers block_n rows and block_k columns; 0 is the whole dimension: tensor (0,0), channel (1,0),
      * block (128,128), group (1,g). Plain formats have no SCALE plane and (0,0). */
     int32_t block_n, block_k;
@@ -80,6 +91,12 @@ extern const oq_format oq_format_nf4_b64, oq_format_fp4_b64, oq_format_nf4_b64_n
 /* 0..15; SCALE f32 [n, ceil(k/g)]; value = (code - 8) * scale. With z: ZERO u8 like SCALE; (code - zero) * scale. */
 extern const oq_format oq_format_int4_g32, oq_format_int4_g64, oq_format_int4_g128;
 extern const oq_format oq_format_int4z_g32, oq_format_int4z_g64, oq_format_int4z_g128;
+
+/* GGUF's blocks: plane DATA alone, W flattened, the last block filled up with zeros. Layouts: docs/numerics.md. */
+extern const oq_format oq_format_q4_0, oq_format_q4_1, oq_format_q5_0, oq_format_q5_1, oq_format_q8_0;
+extern const oq_format oq_format_q2_k, oq_format_q3_k, oq_format_q4_k, oq_format_q5_k, oq_format_q6_k, oq_format_q8_k;
+extern const oq_format oq_format_iq4_nl, oq_format_iq4_xs, oq_format_tq1_0, oq_format_tq2_0;
+extern const oq_format oq_format_mxfp4_gguf, oq_format_nvfp4_gguf, oq_format_q1_0, oq_format_q2_0;
 
 extern const oq_format *const oq_format_list[]; /* NULL-terminated */
 const oq_format *oq_format_find(const char *name);

@@ -183,7 +183,7 @@ static weight weight_of(const oq_format *f, const float *w, int64_t n, int64_t k
         memset(out.planes.plane[p], 0xa5, bytes);
         out.bytes += bytes;
     }
-    f->encode(f, &out.planes, w, n, k);
+    if (f->encode) f->encode(f, &out.planes, w, n, k);
     return out;
 }
 
@@ -192,9 +192,10 @@ static void weight_free(weight *w)
     for (int p = 0; p < OQ_N_PLANES; p++) free(w->planes.plane[p]);
 }
 
+/* With an encoder: those that are only read are looked at in test_format_gguf. */
 static bool is_group(const oq_format *f)
 {
-    return !f->element;
+    return !f->element && f->encode;
 }
 
 /* The same numbers in every run. */
@@ -257,7 +258,7 @@ static void test_zero_and_bad_weights(void **state)
         w = weight_of(f, bad, 1, 130);
         v = view(&w.planes);
         f->decode_row(f, row, &v, 0, 1, 130);
-        assert_true(isnan(row[100]) && isnan(row[97]));
+        assert_true(f->block ? !isfinite(row[100]) && !isfinite(row[97]) : isnan(row[100]) && isnan(row[97]));
         weight_free(&w);
     }
 }
