@@ -41,14 +41,16 @@ void oq_ckpt_close(oq_ckpt *ckpt)
 }
 
 /* Takes over the mapping, also on failure: it becomes the checkpoint's next file. */
-static oq_status add_file(oq_env *env, oq_ckpt *ckpt, const char *path, oq_mapping map, oq_ckpt_part *part)
+static oq_status add_file(oq_env *env, oq_ckpt *ckpt, const char *path, oq_container container,
+                          oq_mapping map, oq_ckpt_part *part)
 {
+    const bool gguf = container == OQ_CONTAINER_GGUF;
     const int index = ckpt->n_files++;
     oq_ckpt_file *file = &ckpt->files[index];
     file->map = map;
     file->path = oq_arena_strdup(&ckpt->arena, path);
     if (!file->path) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
-    OQ_TRY(oq_safetensors_parse(env, &ckpt->arena, file->path, &file->map, part));
+    OQ_TRY((gguf ? oq_gguf_parse : oq_safetensors_parse)(env, &ckpt->arena, file->path, &file->map, part));
     file->metadata = part->metadata;
     file->header_hash = part->header_hash;
     ckpt->bytes += map.bytes;
@@ -73,21 +75,100 @@ static oq_status sort_tensors(oq_env *env, oq_ckpt *ckpt)
     return OQ_OK;
 }
 
-static oq_status open_single(oq_env *env, const char *path, oq_mapping map, oq_ckpt **out)
+/* The parts' tensors as one list. */
+static oq_status merge_parts(oq_env *env, oq_ckpt *ckpt, const oq_ckpt_part *parts)
+{
+    size_t n = 0;
+    for (int i = 0; i < ckpt->n_files; i++) n += parts[i].n_tensors;
+    OQ_TRY(oq_arena_new(&ckpt->arena, n + 1, sizeof *ckpt->tensors, "tensor list", &ckpt->tensors));
+    for (int i = 0; i < ckpt->n_files; i++) {
+        if (parts[i].n_tensors)
+            memcpy(ckpt->tensors + ckpt->n_tensors, parts[i].tensors,
+                   parts[i].n_tensors * sizeof *ckpt->tensors);
+        ckpt->n_tensors += parts[i].n_tensors;
+    }
+    return sort_tensors(env, ckpt);
+}
+
+/* Part `no` of a split file, checked against what the first says. */
+static oq_status open_part(oq_env *env, oq_ckpt *ckpt, const oq_gguf_split_info *first, int no,
+                           oq_ckpt_part *out)
+{
+    oq_mapping map = {0};
+    oq_container container;
+    oq_gguf_split_info split;
+    const char *path = oq_arena_printf(&ckpt->arena, "%.*s-%05d-of-%05d.gguf", first->stem,
+                                       ckpt->files[0].path, no + 1, first->count);
+    if (!path) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", ckpt->path);
+    if (!oq_file_exists(path))
+        return oq_fail(env, OQ_E_NOTFOUND, "%s: part %d of %d, '%s', is missing", ckpt->path, no + 1,
+                       first->count, oq_path_leaf(path));
+    OQ_TRY(oq_file_map(env, path, &map));
+    oq_status st = oq_container_detect(env, path, &map, &container);
+    if (st == OQ_OK && container != OQ_CONTAINER_GGUF)
+        st = oq_fail(env, OQ_E_FORMAT, "%s: is part %d of a GGUF file by its name, but no GGUF file", path,
+                     no + 1);
+    if (st != OQ_OK) {
+        oq_file_unmap(&map);
+        return st;
+    }
+    OQ_TRY(add_file(env, ckpt, path, container, map, out));
+    OQ_TRY(oq_gguf_split(env, path, out, &split));
+    if (split.no == no && split.count == first->count) return OQ_OK;
+    return oq_fail(env, OQ_E_FORMAT, "%s: says that it is part %d of %d, its name says %d of %d", path,
+                   split.no + 1, split.count, no + 1, first->count);
+}
+
+/* `first` is open; the other parts lie beside it. */
+static oq_status open_parts(oq_env *env, oq_ckpt *ckpt, const oq_ckpt_part *first,
+                            const oq_gguf_split_info *split)
+{
+    oq_ckpt_file *files = NULL;
+    oq_ckpt_part *parts = NULL;
+    if (split->no != 0)
+        return oq_fail(env, OQ_E_ARG, "%s: is part %d of %d; name the first one, '...-00001-of-%05d.gguf'",
+                       ckpt->path, split->no + 1, split->count, split->count);
+    OQ_TRY(oq_arena_new(&ckpt->arena, (size_t)split->count, sizeof *files, "checkpoint files", &files));
+    files[0] = ckpt->files[0];
+    ckpt->files = files;
+    OQ_TRY(oq_new(env, (size_t)split->count, sizeof *parts, "checkpoint files", &parts));
+    parts[0] = *first;
+    oq_status st = OQ_OK;
+    for (int i = 1; st == OQ_OK && i < split->count; i++) st = open_part(env, ckpt, split, i, &parts[i]);
+    if (st == OQ_OK) st = merge_parts(env, ckpt, parts);
+    oq_free(env, parts);
+    if (st == OQ_OK && split->n_tensors >= 0 && (size_t)split->n_tensors != ckpt->n_tensors)
+        st = oq_fail(env, OQ_E_FORMAT, "%s: tells %lld tensors in all parts, they hold %zu", ckpt->path,
+                     (long long)split->n_tensors, ckpt->n_tensors);
+    return st;
+}
+
+static oq_status take_file(oq_env *env, oq_ckpt *ckpt, const char *path, oq_container container,
+                           oq_mapping map)
+{
+    oq_ckpt_part part;
+    oq_gguf_split_info split = {.count = 1};
+    OQ_TRY(add_file(env, ckpt, path, container, map, &part));
+    if (container == OQ_CONTAINER_GGUF) {
+        ckpt->container = "gguf";
+        OQ_TRY(oq_gguf_split(env, path, &part, &split));
+    }
+    if (split.count > 1) return open_parts(env, ckpt, &part, &split);
+    ckpt->tensors = part.tensors;
+    ckpt->n_tensors = part.n_tensors;
+    return sort_tensors(env, ckpt);
+}
+
+static oq_status open_single(oq_env *env, const char *path, oq_container container, oq_mapping map,
+                             oq_ckpt **out)
 {
     oq_ckpt *ckpt = NULL;
-    oq_ckpt_part part;
     oq_status st = new_ckpt(env, path, 1, &ckpt);
     if (st != OQ_OK) {
         oq_file_unmap(&map);
         return st;
     }
-    st = add_file(env, ckpt, path, map, &part);
-    if (st == OQ_OK) {
-        ckpt->tensors = part.tensors;
-        ckpt->n_tensors = part.n_tensors;
-        st = sort_tensors(env, ckpt);
-    }
+    st = take_file(env, ckpt, path, container, map);
     if (st == OQ_OK)
         *out = ckpt;
     else
@@ -104,28 +185,14 @@ static oq_status open_shard(oq_env *env, oq_ckpt *ckpt, const char *name, oq_ckp
     oq_status st = oq_file_map(env, path, &map);
     if (st == OQ_OK) st = oq_container_detect(env, path, &map, &container);
     if (st == OQ_OK && container != OQ_CONTAINER_SAFETENSORS)
-        st = oq_fail(env, OQ_E_FORMAT, "%s: is JSON text, not a safetensors file", path);
+        st = oq_fail(env, OQ_E_FORMAT, "%s: is %s, not a safetensors file", path,
+                     container == OQ_CONTAINER_GGUF ? "a GGUF file" : "JSON text");
     if (st == OQ_OK)
-        st = add_file(env, ckpt, path, map, part);
+        st = add_file(env, ckpt, path, container, map, part);
     else
         oq_file_unmap(&map);
     oq_free(env, path);
     return st;
-}
-
-/* The parts' tensors as one list. */
-static oq_status merge_parts(oq_env *env, oq_ckpt *ckpt, const oq_ckpt_part *parts)
-{
-    size_t n = 0;
-    for (int i = 0; i < ckpt->n_files; i++) n += parts[i].n_tensors;
-    OQ_TRY(oq_arena_new(&ckpt->arena, n + 1, sizeof *ckpt->tensors, "tensor list", &ckpt->tensors));
-    for (int i = 0; i < ckpt->n_files; i++) {
-        if (parts[i].n_tensors)
-            memcpy(ckpt->tensors + ckpt->n_tensors, parts[i].tensors,
-                   parts[i].n_tensors * sizeof *ckpt->tensors);
-        ckpt->n_tensors += parts[i].n_tensors;
-    }
-    return sort_tensors(env, ckpt);
 }
 
 static oq_status open_shards(oq_env *env, oq_ckpt *ckpt, const oq_shard_index *index)
@@ -170,7 +237,8 @@ oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out)
     *out = NULL;
     OQ_TRY(oq_file_map(env, path, &map));
     oq_status st = oq_container_detect(env, path, &map, &container);
-    if (st == OQ_OK && container == OQ_CONTAINER_SAFETENSORS) return open_single(env, path, map, out);
+    if (st == OQ_OK && container != OQ_CONTAINER_SHARD_INDEX)
+        return open_single(env, path, container, map, out);
     if (st == OQ_OK) st = open_sharded(env, path, &map, out);
     oq_file_unmap(&map);
     return st;

@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "format/dtype.h"
+#include "format/format.h"
 
 #define OQ_CKPT_MAX_DIMS 8
 
@@ -14,6 +14,7 @@ typedef struct oq_ckpt_tensor {
     const char *name; /* as in the file */
     const oq_dtype
         *dtype; /* NULL: a type that only the container knows (F8_E8M0, F4, GGUF's blocks): see type_name */
+    const oq_format *format; /* GGUF's block types that are read: decodes the tensor's bytes by themselves; else NULL */
     const char *type_name; /* the file's spelling of the type */
     int n_dims;
     int64_t dim[OQ_CKPT_MAX_DIMS]; /* row-major, as torch prints it */
@@ -42,10 +43,11 @@ typedef struct oq_ckpt {
     const char *prefix; /* what oq_ckpt_narrow took off the names; NULL: they are as in the file */
 } oq_ckpt;
 
-/* A single weight file, or the index file of a sharded checkpoint (*.safetensors.index.json). The container
- * is detected by content, not by name. Errors name the file, the tensor and the numbers (OQ_E_FORMAT). */
+/* A single weight file, the index file of a sharded checkpoint (*.safetensors.index.json), or the first part of a
+ * split GGUF file (NAME-00001-of-0000N.gguf). The container is detected by content, not by name. Errors name the file, the tensor and the numbers (OQ_E_FORMAT). */
 oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out);
-/* The weights of a component folder: diffusion_pytorch_model or model, [.variant], single or sharded. */
+/* The weights of a component folder: diffusion_pytorch_model or model, [.variant], single or sharded; without them the
+ * one GGUF file (or set of parts) that it holds. */
 oq_status oq_ckpt_open_folder(oq_env *env, const char *folder, const char *variant, oq_ckpt **out);
 void oq_ckpt_close(oq_ckpt *ckpt);
 

@@ -89,11 +89,10 @@ static bool is_pickle_name(const char *name)
 /* No weights under any of the names: say what is there instead. */
 static oq_status fail_weights(oq_env *env, const char *folder, const char *variant, const listing *l)
 {
-    const char *other = NULL, *pickle = NULL, *gguf = NULL, *named = NULL;
+    const char *other = NULL, *pickle = NULL, *named = NULL;
     int n = 0;
     for (size_t i = 0; i < l->n; i++) {
         if (is_pickle_name(l->names[i])) pickle = l->names[i];
-        if (ends_with(l->names[i], ".gguf")) gguf = l->names[i];
         if (!ends_with(l->names[i], ".safetensors")) continue;
         if (!other) other = l->names[i];
         if (!named) named = variant_of(l->names[i], &n);
@@ -114,9 +113,6 @@ static oq_status fail_weights(oq_env *env, const char *folder, const char *varia
             env, OQ_E_NOTFOUND,
             "%s: holds '%s', but neither diffusion_pytorch_model.safetensors nor model.safetensors", folder,
             other);
-    if (gguf)
-        return oq_fail(env, OQ_E_UNSUPPORTED, "%s: holds '%s': GGUF files are not read by this build yet",
-                       folder, gguf);
     if (pickle)
         return oq_fail(env, OQ_E_UNSUPPORTED,
                        "%s: holds '%s', a pickle that is never run: convert it to safetensors", folder,
@@ -125,10 +121,29 @@ static oq_status fail_weights(oq_env *env, const char *folder, const char *varia
                    "%s: holds no weights (diffusion_pytorch_model.safetensors or model.safetensors)", folder);
 }
 
+/* The one GGUF file of a folder without other weights; of a split one the first part. */
+static oq_status find_gguf(oq_env *env, const char *folder, const listing *l, const char **out)
+{
+    *out = NULL;
+    for (size_t i = 0; i < l->n; i++) {
+        const char *name = l->names[i], *part = strstr(name, "-of-");
+        if (!ends_with(name, ".gguf")) continue;
+        if (part && part - name >= 6 && part[-6] == '-' && strncmp(part - 5, "00001", 5) != 0) continue;
+        if (*out)
+            return oq_fail(env, OQ_E_NOTFOUND, "%s: holds '%s' and '%s': name one of them", folder, *out,
+                           name);
+        *out = name;
+    }
+    for (size_t i = 0; *out && i < l->n; i++)
+        if (ends_with(l->names[i], ".safetensors")) *out = NULL; /* what these are is asked first */
+    return OQ_OK;
+}
+
 static oq_status pick_weights(oq_env *env, const char *folder, const char *variant, const listing *l,
                               const char **out)
 {
     OQ_TRY(find_weights(env, l, variant, out));
+    if (!*out && !variant) OQ_TRY(find_gguf(env, folder, l, out));
     if (*out || !variant) return *out ? OQ_OK : fail_weights(env, folder, variant, l);
     OQ_TRY(find_weights(env, l, NULL, out));
     if (!*out) return fail_weights(env, folder, variant, l);

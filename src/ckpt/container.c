@@ -17,9 +17,7 @@ typedef struct magic {
 #define WEB_PAGE "is a web page (HTML), not a weight file: download it again"
 
 static const magic magics[] = {
-    {MAGIC("GGUF"), OQ_E_UNSUPPORTED, "GGUF files are not read by this build yet"},
-    {MAGIC("FUGG"), OQ_E_UNSUPPORTED,
-     "GGUF files are not read by this build yet (and this one is big-endian)"},
+    {MAGIC("FUGG"), OQ_E_UNSUPPORTED, "is a big-endian GGUF file; only little-endian ones are read"},
     {MAGIC("PK\x03\x04"), OQ_E_FORMAT,
      "is a zip archive as torch.save writes it (.pt, .ckpt, .bin), not safetensors; its pickles are never "
      "run: "
@@ -88,6 +86,10 @@ oq_status oq_container_detect(oq_env *env, const char *path, const oq_mapping *m
     *out = OQ_CONTAINER_SAFETENSORS;
     if (map->bytes == 0) return oq_fail(env, OQ_E_FORMAT, "%s: is empty (0 bytes): download it again", path);
     if (is_safetensors(map)) return OQ_OK;
+    if (map->bytes >= 4 && memcmp(map->data, "GGUF", 4) == 0) {
+        *out = OQ_CONTAINER_GGUF;
+        return OQ_OK;
+    }
     const size_t skip = leading_space(map);
     for (size_t i = 0; i < OQ_COUNT(magics); i++) {
         const magic *m = &magics[i];

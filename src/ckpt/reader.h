@@ -8,9 +8,13 @@
 /* Headers and index files beyond this are refused: the limit of the safetensors library itself. */
 #define OQ_SAFETENSORS_HEADER_MAX 100000000u
 
-typedef enum oq_container { OQ_CONTAINER_SAFETENSORS, OQ_CONTAINER_SHARD_INDEX } oq_container;
+typedef enum oq_container {
+    OQ_CONTAINER_SAFETENSORS,
+    OQ_CONTAINER_SHARD_INDEX,
+    OQ_CONTAINER_GGUF
+} oq_container;
 
-/* By content alone. Everything that is not one of the two fails with one sentence that says what the bytes
+/* By content alone. Everything that is not one of the three fails with one sentence that says what the bytes
  * are. */
 oq_status oq_container_detect(oq_env *env, const char *path, const oq_mapping *map, oq_container *out);
 
@@ -41,6 +45,22 @@ uint64_t oq_safetensors_header_bytes(const oq_mapping *map);
 /* `path` is for messages. Nothing is read behind the header. On failure `out` is zero. */
 oq_status oq_safetensors_parse(oq_env *env, oq_arena *arena, const char *path, const oq_mapping *map,
                                oq_ckpt_part *out);
+
+/* FNV-1a of 64 bits as 16 digits: a name for a header, no protection against anyone. NULL: no memory. */
+const char *oq_header_hash(oq_arena *arena, const uint8_t *text, size_t n);
+
+/* The same as oq_safetensors_parse for a GGUF file; its metadata are the key-value store, where lists of more than 64
+ * elements are {"array_of": type, "length": n}. */
+oq_status oq_gguf_parse(oq_env *env, oq_arena *arena, const char *path, const oq_mapping *map,
+                        oq_ckpt_part *out);
+
+typedef struct oq_gguf_split_info {
+    int count, no;     /* parts, and which of them this is, from 0 on; 1 and 0: the file is whole */
+    int stem;          /* length of the path up to "-00001-of-…" */
+    int64_t n_tensors; /* of all parts; -1: not told */
+} oq_gguf_split_info;
+/* What the metadata of one part say, checked against its name. */
+oq_status oq_gguf_split(oq_env *env, const char *path, const oq_ckpt_part *part, oq_gguf_split_info *out);
 
 typedef struct oq_shard_entry {
     const char *name;  /* of the tensor; borrowed from the index's JSON */

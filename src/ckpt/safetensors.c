@@ -292,8 +292,7 @@ static oq_status read_members(header *h, const char *text, size_t n, oq_ckpt_par
     return st;
 }
 
-/* FNV-1a of 64 bits: a name for a header, no protection against anyone. */
-static const char *hash_header(oq_arena *arena, const uint8_t *text, size_t n)
+const char *oq_header_hash(oq_arena *arena, const uint8_t *text, size_t n)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < n; i++) hash = (hash ^ text[i]) * 0x100000001b3u;
@@ -344,7 +343,7 @@ oq_status oq_safetensors_parse(oq_env *env, oq_arena *arena, const char *path, c
                 .data_bytes = map->bytes - LENGTH_BYTES - n};
     oq_status st = read_members(&h, (const char *)text, n, out);
     oq_free(env, h.spans);
-    if (st == OQ_OK && !(out->header_hash = hash_header(arena, text, n)))
+    if (st == OQ_OK && !(out->header_hash = oq_header_hash(arena, text, n)))
         st = oq_fail(env, OQ_E_NOMEM, "%s: no memory for the hash of its header", path);
     out->tensors = h.tensors;
     out->n_tensors = h.n;

@@ -85,7 +85,7 @@ static bool looks_quantized(const oq_ckpt_tensor *t)
     };
     for (size_t i = 0; i < OQ_COUNT(suffixes); i++)
         if (ends_with(t->name, suffixes[i])) return true;
-    return !t->dtype || t->dtype == &oq_dtype_f8_e4m3 || t->dtype == &oq_dtype_f8_e5m2 ||
+    return (!t->dtype && !t->format) || t->dtype == &oq_dtype_f8_e4m3 || t->dtype == &oq_dtype_f8_e5m2 ||
            t->dtype == &oq_dtype_i8;
 }
 

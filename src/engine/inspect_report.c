@@ -231,9 +231,13 @@ static void put_metadata(oq_strbuf *text, const oq_ckpt *ckpt)
     const oq_json *value;
     bool first = true;
     while (oq_json_next(metadata, &at, &key, &value)) {
+        char *dumped = NULL; /* a GGUF file's numbers and lists; safetensors has strings alone */
+        const char *shown = oq_json_string(value);
+        if (!shown && oq_json_dump(text->env, value, OQ_JSON_COMPACT, &dumped) == OQ_OK) shown = dumped;
         put_label(text, first ? "metadata" : "");
-        oq_strbuf_printf(text, "%s = %.200s%s\n", key, oq_json_string(value),
-                         strlen(oq_json_string(value)) > 200 ? "..." : "");
+        oq_strbuf_printf(text, "%s = %.200s%s\n", key, shown ? shown : "",
+                         shown && strlen(shown) > 200 ? "..." : "");
+        oq_free(text->env, dumped);
         first = false;
     }
     oq_json_free(metadata);

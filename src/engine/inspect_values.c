@@ -36,6 +36,15 @@ static oq_json *element_value(const oq_dtype *dtype, const uint8_t *p)
     return oq_json_new_real((double)x);
 }
 
+/* One number out of GGUF's blocks. */
+static oq_json *block_value(const oq_ckpt_tensor *t, int64_t i)
+{
+    const oq_planes planes = {{t->data}};
+    float x;
+    t->format->decode_span(t->format, &x, &planes, 0, i, 1, 1, t->elems);
+    return oq_json_new_real((double)x);
+}
+
 /* ---- finding by name ----------------------------------------------------------------------------------- */
 
 /* In a whole model names carry their component: "transformer.layers.0.…". NULL: not this part's. */
@@ -135,7 +144,7 @@ oq_status oq_inspect_tensor(const oq_inspect *inspect, const char *name, int64_t
 {
     const oq_ckpt_tensor *t = find_tensor(inspect, name).tensor;
     if (!t) return fail_name(inspect, "tensor", name, false);
-    if (!t->dtype)
+    if (!t->dtype && !t->format)
         return oq_fail(inspect->env, OQ_E_UNSUPPORTED,
                        "tensor '%s' is %s, whose values are not read by this build yet", name, t->type_name);
     listing l = {.values = oq_json_new_array(),
@@ -145,7 +154,8 @@ oq_status oq_inspect_tensor(const oq_inspect *inspect, const char *name, int64_t
                  .n_dims = t->n_dims,
                  .elems = t->elems};
     for (int64_t i = 0; i < oq_min_i64(limit, t->elems); i++)
-        oq_json_append(l.values, element_value(t->dtype, t->data + (size_t)i * t->dtype->bytes));
+        oq_json_append(l.values, t->dtype ? element_value(t->dtype, t->data + (size_t)i * t->dtype->bytes)
+                                          : block_value(t, i));
     return finish(inspect->env, &l, out);
 }
 

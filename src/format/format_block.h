@@ -13,8 +13,8 @@ void oq_block_encode(const oq_format *f, oq_planes_mut *dst, const float *src, i
 /* A format of these blocks; `encoder` is oq_block_encode, or NULL for what is only read. */
 #define OQ_BLOCK_FORMAT(label, word, blocks, size, encoder)                                                  \
     {                                                                                                        \
-        .name = label, .kernel_name = word, .planes = 1u << OQ_PLANE_DATA, .block = &(blocks), .block_n = 1, \
-        .block_k = size, .plane_bytes = oq_block_plane_bytes, .decode_row = oq_span_decode_row,              \
+        .name = label, .kernel_name = word, .planes = 1u << OQ_PLANE_DATA, .block = &(blocks), .flat = true,      \
+        .block_n = 1, .block_k = size, .plane_bytes = oq_block_plane_bytes, .decode_row = oq_span_decode_row,              \
         .decode_span = oq_block_decode_span, .encode = encoder                                               \
     }
 

@@ -15,15 +15,27 @@ static void forget(const oq_loading *ld, const oq_ckpt_tensor *t)
     if (t->data) oq_file_forget(map, (size_t)(t->data - map->data), t->bytes);
 }
 
+/* Blocks are those of the flattened tensor: the rows that are meant may begin inside one. */
+static void read_values(const oq_plan_values *v, size_t first, size_t count, float *dst)
+{
+    const oq_ckpt_tensor *t = v->tensor;
+    if (t->dtype) {
+        t->dtype->to_f32(dst, v->data + first * t->dtype->bytes, count);
+        return;
+    }
+    const int64_t row = v->whole ? t->elems / v->whole : 0;
+    t->format->decode_span(t->format, dst, &(oq_planes){{t->data}}, 0, v->first * row + (int64_t)first,
+                           (int64_t)count, 1, t->elems);
+}
+
 /* The shape is that of the rows alone; halves change places on the way. */
 static void read_rows(const oq_plan_values *v, const int64_t *dim, int n_dims, float *dst)
 {
     size_t elems = 1;
     for (int i = 0; i < n_dims; i++) elems *= (size_t)dim[i];
-    const oq_dtype *type = v->tensor->dtype;
     const size_t half = v->halves_swapped ? elems / (size_t)dim[0] * (size_t)(dim[0] / 2) : 0;
-    type->to_f32(dst, v->data + half * type->bytes, elems - half);
-    type->to_f32(dst + elems - half, v->data, half);
+    read_values(v, half, elems - half, dst);
+    read_values(v, 0, half, dst + elems - half);
 }
 
 oq_status oq_load_values(const oq_loading *ld, const char *name, const char *suffix, const int64_t *dim,
@@ -36,7 +48,7 @@ oq_status oq_load_values(const oq_loading *ld, const char *name, const char *suf
         return OQ_OK;
     }
     const oq_plan_values v = oq_plan_find_values(ld->c, name, suffix);
-    if (!v.tensor || !v.tensor->dtype)
+    if (!v.tensor || (!v.tensor->dtype && !v.tensor->format))
         return OQ_E_NOTFOUND; /* the plan accounted for it: only a bug leads here */
     read_rows(&v, dim, n_dims, dst);
     if (!v.whole) forget(ld, v.tensor);

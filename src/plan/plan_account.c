@@ -86,6 +86,7 @@ static oq_status need_shaped(account *a, const char *name, const char *suffix, c
     memcpy(dim, shape, (size_t)n * sizeof *dim);
     if (values.whole) dim[0] = values.whole;
     if (!shape_fits(t, dim, n, rule)) return wrong_shape(a, t, dim, n);
+    if (t->format) return OQ_OK; /* blocks that say all of their values themselves */
     if (!t->dtype || !t->dtype->floating)
         return oq_fail(a->env, OQ_E_FORMAT,
                        "%s: tensor '%s' holds %s, the network needs floating point numbers", a->c->name,

@@ -249,8 +249,6 @@ static void test_other_files(void **state)
          "(*.safetensors.index.json)"},
         {"flux.safetensors", OQ_E_NOTFOUND,
          ": holds 'flux.safetensors', but neither diffusion_pytorch_model.safetensors nor model.safetensors"},
-        {"model-Q4_K.gguf", OQ_E_UNSUPPORTED,
-         ": holds 'model-Q4_K.gguf': GGUF files are not read by this build yet"},
         {"pytorch_model.bin", OQ_E_UNSUPPORTED,
          ": holds 'pytorch_model.bin', a pickle that is never run: convert it to safetensors"},
     };

@@ -435,8 +435,6 @@ static void test_refusals(void **state)
     refused(b, "no/such/file", NULL, NULL, OQ_E_NOTFOUND, "no/such/file: there is no such file or folder");
     refused(b, "models", NULL, NULL, OQ_E_NOTFOUND,
             "models: holds no weights (diffusion_pytorch_model.safetensors or model.safetensors)");
-    refused(b, "tests/data/ckpt/G01_ok.gguf", NULL, NULL, OQ_E_UNSUPPORTED,
-            "tests/data/ckpt/G01_ok.gguf: GGUF files are not read by this build yet");
     refused(
         b, "models/toybox/vae", "tensor", "decoder.conv_in.bios", OQ_E_NOTFOUND,
         "models/toybox/vae: holds no tensor 'decoder.conv_in.bios'; the nearest is 'decoder.conv_in.bias'");

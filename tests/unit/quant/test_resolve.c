@@ -309,7 +309,7 @@ static void test_missing(void **state)
                   "transformer|'layers.1.feed_forward.w2'|'svdquant'|not in this build yet");
     static const struct {
         const char *request, *method;
-    } rows[] = {{"gptq", "gptq"}, {"gguf", "gguf"}, {"mxfp4_dualscale", "mxfp4_dualscale"}};
+    } rows[] = {{"gptq", "gptq"}, {"mxfp4_dualscale", "mxfp4_dualscale"}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         char words[96];
         snprintf(words, sizeof words, "method '%s' is not in this build yet|'layers.0.attention.to_qkv'",
