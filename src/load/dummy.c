@@ -55,12 +55,8 @@ static void dummy_rule(const char *name, const int64_t *dim, int n_dims, float *
     }
 }
 
-void oq_dummy_fill(float *dst, const char *name, const int64_t *dim, int n_dims)
+void oq_dummy_fill_as(float *dst, const char *name, int64_t n, float scale, float offset)
 {
-    float scale, offset;
-    dummy_rule(name, dim, n_dims, &scale, &offset);
-    int64_t n = 1;
-    for (int i = 0; i < n_dims; i++) n *= dim[i];
     const uint64_t h = fnv1a64(name);
     for (int64_t i = 0; i < n; i++) {
         uint64_t z = h + ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u;
@@ -69,4 +65,13 @@ void oq_dummy_fill(float *dst, const char *name, const int64_t *dim, int n_dims)
         z ^= z >> 31;
         dst[i] = offset + scale * ((float)(z >> 48) / 32768.0f - 1.0f);
     }
+}
+
+void oq_dummy_fill(float *dst, const char *name, const int64_t *dim, int n_dims)
+{
+    float scale, offset;
+    dummy_rule(name, dim, n_dims, &scale, &offset);
+    int64_t n = 1;
+    for (int i = 0; i < n_dims; i++) n *= dim[i];
+    oq_dummy_fill_as(dst, name, n, scale, offset);
 }

@@ -19,5 +19,7 @@ void      oq_weights_free(oq_env *env, oq_weights *weights);
 
 /* Weights that need no file: f32 values of a tensor as a function of its name (see docs/numerics.md). */
 void oq_dummy_fill(float *dst, const char *name, const int64_t *dim, int n_dims);
+/* offset + scale * u(name, i): n values whose magnitude is given (u in [-1, 1)). */
+void oq_dummy_fill_as(float *dst, const char *name, int64_t n, float scale, float offset);
 
 #endif

@@ -8,7 +8,7 @@ typedef struct st_tensor {
     const char *name;
     const oq_dtype *dtype;
     int n_dims;
-    int64_t dim[4];
+    int64_t dim[6];
     const void *data; /* in dtype */
 } st_tensor;
 
