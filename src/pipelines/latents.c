@@ -55,7 +55,7 @@ void oq_latents_guide(float *pos, const float *neg, int64_t n, double scale, dou
     for (int64_t i = 0; i < n; i++) pos[i] *= ratio;
 }
 
-static float rounded(const oq_dtype *dtype, float x)
+float oq_value_round(const oq_dtype *dtype, float x)
 {
     uint32_t bits = 0; /* room for either type */
     float y;
@@ -67,15 +67,55 @@ static float rounded(const oq_dtype *dtype, float x)
 void oq_latents_unscale(const oq_dtype *dtype, float *x, int64_t n, double scaling, double shift)
 {
     for (int64_t i = 0; i < n; i++) {
-        const float divided = rounded(dtype, rounded(dtype, x[i]) / (float)scaling);
-        x[i] = rounded(dtype, divided + (float)shift);
+        const float divided = oq_value_round(dtype, oq_value_round(dtype, x[i]) / (float)scaling);
+        x[i] = oq_value_round(dtype, divided + (float)shift);
+    }
+}
+
+/* Length of a row in torch's type: summed wide, rounded once. */
+static float row_length(const oq_dtype *dtype, const float *x, int64_t n)
+{
+    return oq_value_round(dtype, (float)length(x, n));
+}
+
+void oq_latents_guide_true(const oq_dtype *dtype, float *pos, const float *neg, int64_t rows, int64_t width,
+                           double scale)
+{
+    const float s = (float)scale;
+    for (int64_t r = 0; r < rows; r++, pos += width, neg += width) {
+        const float wanted = row_length(dtype, pos, width);
+        for (int64_t i = 0; i < width; i++) {
+            const float away = oq_value_round(dtype, s * oq_value_round(dtype, pos[i] - neg[i]));
+            pos[i] = oq_value_round(dtype, neg[i] + away);
+        }
+        const float ratio = oq_value_round(dtype, wanted / row_length(dtype, pos, width));
+        for (int64_t i = 0; i < width; i++) pos[i] = oq_value_round(dtype, pos[i] * ratio);
+    }
+}
+
+void oq_latents_euler(const oq_dtype *dtype, float *x, const float *v, int64_t n, float dt)
+{
+    const float step = oq_value_round(dtype, dt);
+    for (int64_t i = 0; i < n; i++) x[i] = oq_value_round(dtype, x[i] + oq_value_round(dtype, step * v[i]));
+}
+
+void oq_latents_rescale(const oq_dtype *dtype, float *x, int64_t n, int64_t channels, bool planes,
+                        const float *mean, const float *std)
+{
+    for (int64_t c = 0; c < channels; c++) {
+        const float m = oq_value_round(dtype, mean[c]);
+        const float inverse = oq_value_round(dtype, 1.0f / oq_value_round(dtype, std[c]));
+        for (int64_t i = 0; i < n; i++) {
+            float *at = planes ? x + c * n + i : x + i * channels + c;
+            *at = oq_value_round(dtype, oq_value_round(dtype, oq_value_round(dtype, *at) / inverse) + m);
+        }
     }
 }
 
 void oq_pixels_from_values(const oq_dtype *dtype, uint8_t *dst, const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        const float half = rounded(dtype, rounded(dtype, x[i] * 0.5f) + 0.5f);
+        const float half = oq_value_round(dtype, oq_value_round(dtype, x[i] * 0.5f) + 0.5f);
         const float unit = half < 0.0f ? 0.0f : half > 1.0f ? 1.0f : half;
         dst[i] = (uint8_t)nearbyintf(unit * 255.0f);
     }

@@ -18,6 +18,17 @@ bool oq_values_finite(const float *x, int64_t n);
 /* pos := pos + scale * (pos - neg), then, if limit > 0, shortened to limit times the length that pos had. */
 void oq_latents_guide(float *pos, const float *neg, int64_t n, double scale, double limit);
 
+/* pos := neg + scale * (pos - neg), each row of `width` then brought to the length that pos had; a rounding to `dtype`
+ * after each operation, as torch does in that type. */
+void oq_latents_guide_true(const oq_dtype *dtype, float *pos, const float *neg, int64_t rows, int64_t width,
+                           double scale);
+/* x + dt * v, rounded as torch's FlowMatchEuler does with a prediction of `dtype`. */
+void oq_latents_euler(const oq_dtype *dtype, float *x, const float *v, int64_t n, float dt);
+/* x [n, channels] or [channels, n] (planes): x / (1 / std) + mean per channel, with roundings to `dtype`. */
+void oq_latents_rescale(const oq_dtype *dtype, float *x, int64_t n, int64_t channels, bool planes, const float *mean,
+                        const float *std);
+float oq_value_round(const oq_dtype *dtype, float x);
+
 /* x rounded to `dtype`, divided and shifted with a rounding after each operation, as a model in that type
  * does. */
 void oq_latents_unscale(const oq_dtype *dtype, float *x, int64_t n, double scaling, double shift);

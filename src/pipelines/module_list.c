@@ -5,13 +5,21 @@
 #include "modules/dit_zimage/dit_zimage.h"
 #include "modules/te_qwen3/te_qwen3.h"
 #include "modules/vae_kl/vae_kl.h"
+#include "modules/vae_wan/vae_wan.h"
 
 #include <string.h>
 
+/* clang-format off */
 const oq_module_type *const oq_module_list[] = {
-    &oq_module_dit_qwen_image, &oq_module_dit_zimage, &oq_module_te_qwen25_vl,
-    &oq_module_te_qwen3,       &oq_module_vae_kl,     NULL,
+    &oq_module_dit_qwen_image,
+    &oq_module_dit_zimage,
+    &oq_module_te_qwen25_vl,
+    &oq_module_te_qwen3,
+    &oq_module_vae_kl,
+    &oq_module_vae_wan,
+    NULL,
 };
+/* clang-format on */
 
 const oq_module_type *oq_module_find(const char *class_name)
 {

@@ -3,12 +3,16 @@
 
 #include <string.h>
 
+extern const oq_pipeline_type oq_pipeline_qwen_image;
 extern const oq_pipeline_type oq_pipeline_z_image;
 
+/* clang-format off */
 const oq_pipeline_type *const oq_pipeline_list[] = {
+    &oq_pipeline_qwen_image,
     &oq_pipeline_z_image,
     NULL,
 };
+/* clang-format on */
 
 const oq_pipeline_type *oq_pipeline_find(const char *class_name)
 {

@@ -82,6 +82,16 @@ oq_status oq_request_check_guidance(oq_env *env, const oq_request *r)
     return OQ_OK;
 }
 
+oq_status oq_request_check_plain_guidance(oq_env *env, const oq_request *r, const char *family)
+{
+    if (r->cfg_normalization > 0)
+        return oq_fail(env, OQ_E_ARG, "cfg normalization %g: %s does not take it", r->cfg_normalization,
+                       family);
+    if (r->cfg_truncation < 1)
+        return oq_fail(env, OQ_E_ARG, "cfg truncation %g: %s does not take it", r->cfg_truncation, family);
+    return OQ_OK;
+}
+
 oq_status oq_request_check_texts(oq_env *env, const oq_request *r, int64_t max_tokens)
 {
     if (r->n_prompts < 1 || r->images_per_prompt < 1 ||

@@ -21,6 +21,8 @@ typedef struct oq_sides {
 oq_status oq_request_check_sides(oq_env *env, const oq_request *r, const oq_sides *sides);
 oq_status oq_request_check_schedule(oq_env *env, const oq_request *r);
 oq_status oq_request_check_guidance(oq_env *env, const oq_request *r);
+/* For families that know neither cfg-normalization nor cfg-truncation. */
+oq_status oq_request_check_plain_guidance(oq_env *env, const oq_request *r, const char *family);
 oq_status oq_request_check_texts(oq_env *env, const oq_request *r, int64_t max_tokens);
 
 #endif

@@ -7,6 +7,7 @@
 #include "pipelines/finite_probe.h"
 #include "pipelines/latents.h"
 #include "pipelines/prompt_ids.h"
+#include "pipelines/run_parts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -88,17 +89,6 @@ static oq_status make_noise(z_run *r)
 
 /* ---- captions ------------------------------------------------------------------------------------------ */
 
-/* Keys of a network's inner tensors: item 0 has the plain prefix, item J "dit0.J". */
-static const char *item_prefix(const z_run *r, const char *name, int64_t item, char out[64])
-{
-    if (!r->ex->trace) return NULL;
-    if (item == 0)
-        snprintf(out, 64, "%s", name);
-    else
-        snprintf(out, 64, "%s.%lld", name, (long long)item);
-    return out;
-}
-
 /* embeds: [n, hidden] = hidden_states[-2]; the last layer and the last norm are not needed. */
 static oq_status encode(z_run *r, const int32_t *ids, oq_tensor embeds, const char *what, const char *trace)
 {
@@ -143,14 +133,10 @@ static oq_status make_condition(z_run *r, const char *text, const char *side, in
     const oq_mark mark = oq_mark_get(r->ex);
     OQ_TRY(oq_tmp(r->ex, n, r->z->encoder->hidden_size, &embeds));
     OQ_TRY(encode(r, ids, embeds, what, r->ex->trace ? key : NULL));
-    OQ_TRY(oq_dit_zimage_condition_run(r->ex, r->z->dit, embeds, out, item_prefix(r, "dit0", item, prefix)));
+    OQ_TRY(oq_dit_zimage_condition_run(r->ex, r->z->dit, embeds, out,
+                                       oq_run_prefix(r->ex, "dit0", item, prefix)));
     oq_mark_reset(r->ex, mark);
     return OQ_OK;
-}
-
-static void tell(const z_run *r, const char *phase, int64_t done, int64_t total, double started_s)
-{
-    if (!r->ex->measure) oq_report_progress(r->ex->env, phase, done, total, oq_now_s() - started_s);
 }
 
 static oq_status make_conditions(z_run *r)
@@ -158,15 +144,15 @@ static oq_status make_conditions(z_run *r)
     const oq_request *req = r->req;
     const int64_t total = req->n_prompts + (r->guided ? 1 : 0);
     const double started_s = oq_now_s();
-    tell(r, "text", 0, total, started_s);
+    oq_run_tell(r->ex, "text", 0, total, started_s);
     for (int64_t i = 0; i < req->n_prompts; i++) {
         OQ_TRY(make_condition(r, req->prompts[i], "pos", i, i * req->images_per_prompt, &r->conditions[i]));
-        tell(r, "text", i + 1, total, started_s);
+        oq_run_tell(r->ex, "text", i + 1, total, started_s);
     }
     if (r->guided) {
         const char *negative = req->negative ? req->negative : "";
         OQ_TRY(make_condition(r, negative, "neg", 0, r->n_items, &r->conditions[req->n_prompts]));
-        tell(r, "text", total, total, started_s);
+        oq_run_tell(r->ex, "text", total, total, started_s);
     }
     if (r->out) r->out->text_s = oq_now_s() - started_s;
     return OQ_OK;
@@ -187,7 +173,7 @@ static oq_status forward_row(z_run *r, int step, int64_t row)
     const oq_dit_zimage_condition *c =
         &r->conditions[negative ? r->req->n_prompts : item / r->req->images_per_prompt];
     char buffer[64];
-    const char *prefix = step == 0 ? item_prefix(r, "dit0", row, buffer) : NULL;
+    const char *prefix = step == 0 ? oq_run_prefix(r->ex, "dit0", row, buffer) : NULL;
     return oq_dit_zimage_forward(r->ex, r->z->dit, c, item_rows(r, r->x, item), r->progress[step],
                                  item_rows(r, r->y, row), prefix);
 }
@@ -260,11 +246,11 @@ static oq_status denoise(z_run *r)
 {
     const int steps = r->ex->measure ? 1 : r->req->steps;
     const double started_s = oq_now_s();
-    tell(r, "denoise", 0, steps, started_s);
+    oq_run_tell(r->ex, "denoise", 0, steps, started_s);
     for (int i = 0; i < steps; i++) {
         const double step_started_s = oq_now_s();
         OQ_TRY(denoise_step(r, i));
-        tell(r, "denoise", i + 1, steps, started_s);
+        oq_run_tell(r->ex, "denoise", i + 1, steps, started_s);
         if (r->out && r->out->step_s) r->out->step_s[i] = oq_now_s() - step_started_s;
     }
     if (r->out) r->out->denoise_s = oq_now_s() - started_s;
@@ -296,20 +282,13 @@ static oq_status start_decoding(z_run *r, decoding *d)
                         &d->planes);
 }
 
-/* [rows, cols] -> [cols, rows] */
-static void transpose(float *dst, const float *src, int64_t rows, int64_t cols)
-{
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols; j++) dst[j * rows + i] = src[i * cols + j];
-}
-
 static oq_status decode_item(z_run *r, decoding *d, int64_t item)
 {
     oq_exec *ex = r->ex;
     char buffer[64];
-    const char *prefix = item_prefix(r, "vae", item, buffer);
+    const char *prefix = oq_run_prefix(r->ex, "vae", item, buffer);
     if (!ex->measure) {
-        transpose(d->rows, r->latents + item * r->elems, r->z->vae->latent_channels, r->h * r->w);
+        oq_values_transpose(d->rows, r->latents + item * r->elems, r->z->vae->latent_channels, r->h * r->w);
         oq_values_round(ex->compute, d->packed, d->rows, r->elems);
     }
     OQ_TRY(oq_upload(ex, d->z, d->packed));
@@ -317,7 +296,7 @@ static oq_status decode_item(z_run *r, decoding *d, int64_t item)
     if (ex->measure) return OQ_OK;
     OQ_TRY(oq_download(ex, d->packed, d->y));
     oq_values_widen(ex->compute, d->rows, d->packed, 3 * d->n_pixels);
-    if (d->planes) transpose(d->planes + item * 3 * d->n_pixels, d->rows, d->n_pixels, 3);
+    if (d->planes) oq_values_transpose(d->planes + item * 3 * d->n_pixels, d->rows, d->n_pixels, 3);
     if (!oq_values_finite(d->rows, 3 * d->n_pixels))
         return oq_fail(ex->env, OQ_E_NUMERIC, "decoding picture %lld of %lld: non-finite values",
                        (long long)item + 1, (long long)r->n_items);
@@ -336,10 +315,10 @@ static oq_status decode(z_run *r)
                            r->z->vae->shift_factor);
         OQ_TRY(trace_items(r, "vae.in", r->latents));
     }
-    tell(r, "decode", 0, n, started_s);
+    oq_run_tell(r->ex, "decode", 0, n, started_s);
     for (int64_t i = 0; i < n; i++) {
         OQ_TRY(decode_item(r, &d, i));
-        tell(r, "decode", i + 1, n, started_s);
+        oq_run_tell(r->ex, "decode", i + 1, n, started_s);
     }
     if (r->ex->measure) return OQ_OK;
     OQ_TRY(oq_trace_host(r->ex, "vae.out", &oq_dtype_f32, d.planes, (int64_t[]){n, 3, H, W}, 4));

@@ -10,6 +10,7 @@
 #include "modules/dit_zimage/dit_zimage.h"
 #include "modules/te_qwen3/te_qwen3.h"
 #include "modules/vae_kl/vae_kl.h"
+#include "modules/vae_wan/vae_wan.h"
 #include "pipelines/pipeline.h"
 
 #include <stdio.h>
@@ -135,6 +136,22 @@ static void test_published_qwen_image_is_whole(void **state)
     assert_int_equal(encoder.quantizable, 28 * 4);
 }
 
+static void test_published_video_autoencoders_are_whole(void **state)
+{
+    static const struct {
+        const char *path;
+        int64_t params, tensors;
+    } rows[] = {{DATA "qwen_image_vae.json", 126892531, 194},
+                {DATA "wan21_vae.json", 126892531, 194},
+                {DATA "wan22_vae.json", 704688668, 196}};
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        const contents vae = declare(*state, &oq_module_vae_wan, rows[i].path);
+        assert_int_equal(vae.params, rows[i].params);
+        assert_int_equal(vae.tensors, rows[i].tensors);
+        assert_int_equal(vae.quantizable, 0);
+    }
+}
+
 static void test_toybox_is_whole(void **state)
 {
     static const char *const folders[] = {"transformer", "text_encoder", "vae"};
@@ -162,6 +179,7 @@ typedef struct refusal {
 #define V &oq_module_vae_kl, VAE
 #define I &oq_module_dit_qwen_image, QWENI
 #define T &oq_module_te_qwen25_vl, QWEN25
+#define W &oq_module_vae_wan, DATA "wan22_vae.json"
 static const refusal refusals[] = {
     {Z, "siglip_feat_dim", "1152", OQ_E_UNSUPPORTED,
      "config.json of ZImageTransformer2DModel: 'siglip_feat_dim' is 1152, only null is supported"},
@@ -217,6 +235,17 @@ static const refusal refusals[] = {
     {T, "num_key_value_heads", "5", OQ_E_FORMAT,
      "28 heads over 5 key heads of width 128 do not fit together"},
     {T, "use_sliding_window", "true", OQ_E_UNSUPPORTED, "'use_sliding_window' is true"},
+    {W, "attn_scales", "[0.5]", OQ_E_UNSUPPORTED, "'attn_scales' is [0.5], only [] is supported"},
+    {W, "dim_mult", "[1,3,4,4]", OQ_E_UNSUPPORTED, "a shortcut from 1 to 3 channels by 4 is not supported"},
+    {W, "temperal_downsample", "[true]", OQ_E_FORMAT,
+     "'temperal_downsample' has 1 entries, 'dim_mult' has 4"},
+    {W, "temperal_downsample", "[1,0,0]", OQ_E_FORMAT,
+     "'temperal_downsample[0]' is a whole number, true or false is needed"},
+    {W, "z_dim", "16", OQ_E_FORMAT, "'latents_mean' has 48 numbers, 'z_dim' is 16"},
+    {W, "latents_std", NULL, OQ_E_FORMAT, "'latents_std' is missing, 'z_dim' is 48"},
+    {W, "patch_size", "1", OQ_E_UNSUPPORTED, "12 channels in and 12 out of patches of 1: pictures have 3"},
+    {W, "scale_factor_spatial", "8", OQ_E_FORMAT, "'scale_factor_spatial' is 8, the blocks give 16"},
+    {W, "scale_factor_temporal", "2", OQ_E_FORMAT, "'scale_factor_temporal' is 2, the blocks give 4"},
     {V, "act_fn", "\"mish\"", OQ_E_UNSUPPORTED,
      "config.json of AutoencoderKL: 'act_fn' is \"mish\", only \"silu\" is supported"},
     {V, "latents_mean", "[0.5]", OQ_E_UNSUPPORTED, "'latents_mean' is [0.5], only null is supported"},
@@ -355,6 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published_models_are_whole),
         cmocka_unit_test(test_published_qwen_image_is_whole),
+        cmocka_unit_test(test_published_video_autoencoders_are_whole),
         cmocka_unit_test(test_toybox_is_whole),
         cmocka_unit_test(test_configurations_are_refused),
         cmocka_unit_test(test_harmless_keys_pass),

@@ -1,0 +1,80 @@
+/* qwen_image.c -- the Qwen-Image family: what it is made of, which requests it takes. The walk from prompts to pictures
+ * is in qwen_image_run.c. */
+#include "pipelines/qwen_image.h"
+
+#include "pipelines/pipeline_parts.h"
+
+static oq_status check_fit(oq_env *env, const qwen_image *q)
+{
+    const int64_t patch = OQ_DIT_QWEN_IMAGE_PATCH * OQ_DIT_QWEN_IMAGE_PATCH;
+    if (q->encoder->hidden_size != q->dit->text_dim)
+        return oq_fail(env, OQ_E_FORMAT, "the text encoder's hidden size is %lld, the transformer takes %lld",
+                       (long long)q->encoder->hidden_size, (long long)q->dit->text_dim);
+    if (q->vae->z_dim * patch != q->dit->in_channels || q->vae->z_dim != q->dit->out_channels)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "the autoencoder has %lld latent channels, the transformer takes %lld and gives %lld",
+                       (long long)q->vae->z_dim, (long long)(q->dit->in_channels / patch),
+                       (long long)q->dit->out_channels);
+    return OQ_OK;
+}
+
+static oq_status init(oq_env *env, const oq_pipeline_setup *setup, void *self)
+{
+    qwen_image *q = self;
+    q->encoder = setup->modules[0];
+    q->dit = setup->modules[1];
+    q->vae = setup->modules[2];
+    OQ_TRY(oq_setup_check_scheduler(env, setup, "Qwen-Image", "FlowMatchEulerDiscreteScheduler"));
+    OQ_TRY(check_fit(env, q));
+    OQ_TRY(oq_flow_euler_parse(env, setup->scheduler, &q->schedule));
+    return oq_setup_tokenizer(env, setup, "tokenizer", QWEN_IMAGE_BEFORE, QWEN_IMAGE_AFTER, &q->tokenizer);
+}
+
+static void deinit(oq_env *env, void *self)
+{
+    qwen_image *q = self;
+    oq_tokenizer_close(env, q->tokenizer);
+    q->tokenizer = NULL;
+}
+
+static oq_status check(oq_env *env, const void *self, const oq_request *request)
+{
+    const qwen_image *q = self;
+    const oq_sides sides = {.multiple = OQ_DIT_QWEN_IMAGE_PATCH * oq_vae_wan_scale(q->vae),
+                            .bytes_per_px = 2 * 2 * 2 * q->vae->base_dim};
+    OQ_TRY(oq_request_check_sides(env, request, &sides));
+    OQ_TRY(oq_request_check_schedule(env, request));
+    OQ_TRY(oq_request_check_guidance(env, request));
+    OQ_TRY(oq_request_check_plain_guidance(env, request, "Qwen-Image"));
+    return oq_request_check_texts(env, request, QWEN_IMAGE_MAX_TOKENS);
+}
+
+static const oq_pipeline_component components[] = {
+    {.name = "text_encoder", .quantizable = true, .encoder = true},
+    {.name = "transformer", .quantizable = true},
+    {.name = "vae"},
+};
+
+const oq_pipeline_type oq_pipeline_qwen_image = {
+    .name = "qwen-image",
+    .class_name = "QwenImagePipeline",
+    .task = "text-to-image",
+    .help = "Qwen-Image; the guidance scale works with a negative prompt (give \" \" for none), at the cost "
+            "of two "
+            "forward passes a step.",
+    .components = components,
+    .n_components = OQ_COUNT(components),
+    .defaults = {.width = 1024,
+                 .height = 1024,
+                 .steps = 50,
+                 .guidance = 4.0,
+                 .max_sequence_length = 512,
+                 .multiple_px = 16},
+    .prompt_before = QWEN_IMAGE_BEFORE,
+    .prompt_after = QWEN_IMAGE_AFTER,
+    .self_bytes = sizeof(qwen_image),
+    .init = init,
+    .deinit = deinit,
+    .check = check,
+    .run = qwen_image_run,
+};

@@ -1,0 +1,194 @@
+/* family.h -- runs of a small folder of a family (support/family_folder.h) against the stages that the original
+ * implementation gave (tests/data/parity/FAMILY.safetensors, make_family_golden.py). The first stage that diverges is
+ * named; a golden stage that no run reached is an error. */
+#ifndef OQ_TESTS_FAMILY_H
+#define OQ_TESTS_FAMILY_H
+
+#include "engine/engine.h"
+#include "parity/stages.h"
+#include "support/family_folder.h"
+
+typedef struct family_fixture {
+    oq_env *env;
+    oq_ckpt *golden;
+    oq_model *fp32, *bf16;
+} family_fixture;
+
+static inline oq_model *family_open(oq_env *env, const char *folder, const char *dtype)
+{
+    oq_options *options = NULL;
+    oq_model *model = NULL;
+    if (oq_options_new(env, "generate", &options) != OQ_OK || oq_options_set(options, "model", folder) != OQ_OK ||
+        oq_options_set(options, "dtype", dtype) != OQ_OK ||
+        (getenv("OMNIQ_PARITY_CPU") && oq_options_set(options, "cpu", getenv("OMNIQ_PARITY_CPU")) != OQ_OK) ||
+        oq_model_open(env, options, &model) != OQ_OK)
+        fprintf(stderr, "%s\n", oq_env_error(env));
+    oq_options_free(options);
+    return model;
+}
+
+/* `family` "wan2.2/t2v-a14b": its golden is wan2.2-t2v-a14b.safetensors. */
+static inline int family_setup(void **state, const char *family, const char *use)
+{
+    family_fixture *f = calloc(1, sizeof *f);
+    char path[512];
+    if (!f || oq_env_new(NULL, &f->env) != OQ_OK) return -1;
+    *state = f;
+    const int root = snprintf(path, sizeof path, "%s", OMNIQ_SOURCE_DIR "/tests/data/parity/");
+    snprintf(path + root, sizeof path - (size_t)root, "%s.safetensors", family);
+    for (char *at = path + root; *at; at++)
+        if (*at == '/') *at = '-';
+    if (oq_ckpt_open(f->env, path, &f->golden) != OQ_OK) return -1;
+    char *f32 = family_folder(f->env, family, &oq_dtype_f32, use);
+    char *bf16 = family_folder(f->env, family, &oq_dtype_bf16, use);
+    f->fp32 = family_open(f->env, f32, "fp32");
+    f->bf16 = family_open(f->env, bf16, "bf16");
+    free(f32);
+    free(bf16);
+    return f->fp32 && f->bf16 ? 0 : -1;
+}
+
+static inline int family_teardown(void **state)
+{
+    family_fixture *f = *state;
+    oq_model_close(f->bf16);
+    oq_model_close(f->fp32);
+    oq_ckpt_close(f->golden);
+    oq_env_free(f->env);
+    free(f);
+    return 0;
+}
+
+/* ---- stages -------------------------------------------------------------------------------------------- */
+
+/* Golden stages of a run: its tensors but for pictures and those of the BF16 run (which end in "_bf16"). */
+static inline bool family_is_stage(const char *name, const char *run, bool bf16)
+{
+    const char *mark = strstr(name, "_bf16"), *picture = strstr(name, ".image");
+    return strncmp(name, run, strlen(run)) == 0 && !picture && (mark != NULL) == bf16;
+}
+
+static inline size_t family_expected(const oq_ckpt *golden, const char *run, bool bf16)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < golden->n_tensors; i++) n += family_is_stage(golden->tensors[i].name, run, bf16);
+    return n;
+}
+
+typedef double (*family_bound)(const char *key, bool bf16);
+
+/* run: "A."; stages of a BF16 run are compared with the original's own BF16 run. */
+static inline void family_check_stages(const family_fixture *f, const char *run, stages *kept, bool bf16,
+                                       family_bound bound_of)
+{
+    size_t compared = 0;
+    char first[96] = "";
+    double first_error = 0, worst = 0;
+    for (size_t i = 0; i < kept->n; i++) {
+        stage *s = &kept->at[i];
+        distance d;
+        char plain[96];
+        snprintf(plain, sizeof plain, "%s", s->key);
+        if (bf16) snprintf(s->key, sizeof s->key, "%.88s_bf16", plain);
+        if (!stage_compare(f->golden, run, s, &d)) continue;
+        const double error = distance_relative(&d), bound = bound_of(plain, bf16);
+        compared++;
+        if (getenv("OMNIQ_PARITY_TABLE")) printf("%s%-36s %8lld values  %.3e\n", run, s->key, (long long)d.n, error);
+        if (error > worst) worst = error;
+        if (first[0] || (d.n > 0 && error <= bound)) continue;
+        snprintf(first, sizeof first, "%s", plain);
+        first_error = error;
+    }
+    if (first[0]) fail_msg("run %s diverges first at '%s': relative error %.3e", run, first, first_error);
+    assert_int_equal(compared, family_expected(f->golden, run, bf16));
+    printf("run %s %s: %zu stages, worst %.2e\n", run, bf16 ? "bfloat16" : "float32", compared, worst);
+}
+
+/* One call of a network with scratch measured by the same call. */
+typedef oq_status (*family_network)(oq_exec *ex, void *user);
+static inline void family_call(family_fixture *f, const oq_model *model, family_network call, void *user, stages *kept)
+{
+    oq_exec ex = {.env = f->env,
+                  .backend = model->backend,
+                  .device = model->device,
+                  .ops = model->backend->ops(model->device),
+                  .compute = model->plan->compute,
+                  .measure = true};
+    void *scratch = NULL;
+    oq_status st = call(&ex, user);
+    if (st == OQ_OK) st = ex.backend->buffer_new(f->env, ex.device, ex.peak, &scratch);
+    ex.measure = false;
+    ex.base = scratch;
+    ex.size = ex.peak;
+    ex.peak = ex.used = 0;
+    ex.trace = stages_keep;
+    ex.trace_user = kept;
+    if (st == OQ_OK) st = call(&ex, user);
+    assert_true(ex.peak == ex.size || st != OQ_OK);
+    ex.backend->buffer_free(f->env, ex.device, scratch);
+    if (st != OQ_OK) fail_msg("%s", oq_env_error(f->env));
+}
+
+/* ---- pictures ------------------------------------------------------------------------------------------ */
+
+typedef struct family_distance {
+    double squares;
+    int64_t n, beyond_one;
+    int largest;
+} family_distance;
+
+static inline double family_psnr(const family_distance *d)
+{
+    return d->squares > 0 ? 10 * log10(255.0 * 255.0 * (double)d->n / d->squares) : (double)INFINITY;
+}
+
+/* Bytes of "RUN.KEY" or "RUN.KEY@N"; *every is N. */
+static inline const oq_ckpt_tensor *family_picture(const oq_ckpt *golden, const char *run, const char *key,
+                                                   int64_t *every)
+{
+    char name[96];
+    const size_t n = (size_t)snprintf(name, sizeof name, "%s%s", run, key);
+    for (size_t i = 0; i < golden->n_tensors; i++) {
+        const char *have = golden->tensors[i].name;
+        if (strncmp(have, name, n) != 0 || (have[n] != '\0' && have[n] != '@')) continue;
+        *every = have[n] ? atoll(have + n + 1) : 1;
+        return &golden->tensors[i];
+    }
+    fail_msg("no golden picture '%s'", name);
+    return NULL;
+}
+
+static inline family_distance family_compare_bytes(const uint8_t *a, int64_t a_step, const uint8_t *b, int64_t n)
+{
+    family_distance d = {.n = n};
+    for (int64_t i = 0; i < n; i++) {
+        const int difference = abs((int)a[i * a_step] - (int)b[i]);
+        d.squares += (double)difference * difference;
+        d.beyond_one += difference > 1;
+        if (difference > d.largest) d.largest = difference;
+    }
+    return d;
+}
+
+/* FP32: within one level in 99.9 % of the values. BF16: at most 3 dB farther from the original's float32 picture than
+ * the original's own bfloat16 picture is. */
+static inline void family_check_picture(const family_fixture *f, const char *run, const uint8_t *pixels, int64_t n,
+                                        bool bf16)
+{
+    int64_t every = 1, other = 1;
+    const oq_ckpt_tensor *golden = family_picture(f->golden, run, "image", &every);
+    const oq_ckpt_tensor *theirs = family_picture(f->golden, run, "image_bf16", &other);
+    assert_int_equal(golden->elems, (n + every - 1) / every);
+    assert_int_equal(every, other);
+    const family_distance d = family_compare_bytes(pixels, every, golden->data, golden->elems);
+    const family_distance own = family_compare_bytes(theirs->data, 1, golden->data, golden->elems);
+    printf("run %s %s: picture %.2f dB, largest difference %d, %lld of %lld beyond one; the original's bfloat16 %.2f dB\n",
+           run, bf16 ? "bfloat16" : "float32", family_psnr(&d), d.largest, (long long)d.beyond_one, (long long)d.n,
+           family_psnr(&own));
+    if (bf16)
+        assert_true(family_psnr(&d) >= family_psnr(&own) - 3);
+    else
+        assert_true((double)d.beyond_one <= 0.001 * (double)d.n);
+}
+
+#endif
