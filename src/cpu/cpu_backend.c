@@ -136,6 +136,7 @@ static bool has(const oq_device *device, uint64_t need)
 
 static const oq_linear_kernel *cpu_find_linear(const oq_device *device, const oq_linear_spec *spec)
 {
+    if (!oq_scheme_is_bare(&spec->scheme)) return NULL;
     for (size_t i = 0; oq_cpu_linear_list[i]; i++)
         if (has(device, oq_cpu_linear_list[i]->need) && oq_cpu_linear_list[i]->accepts(spec))
             return oq_cpu_linear_list[i];

@@ -237,6 +237,7 @@ static oq_status download(oq_env *env, oq_device *d, void *dst, const void *src,
 
 static const oq_linear_kernel *find_linear(const oq_device *d, const oq_linear_spec *spec)
 {
+    if (!oq_scheme_is_bare(&spec->scheme)) return NULL;
     for (const oq_linear_kernel *const *k = oq_cuda_linear_list; *k; k++)
         if ((*k)->need <= (uint64_t)d->capability && (*k)->accepts(spec)) return *k;
     return NULL;

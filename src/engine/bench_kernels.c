@@ -121,11 +121,14 @@ static oq_status bench_linears(oq_bench *b, oq_device *device)
         oq_scheme scheme;
         const oq_dtype *activation;
     } schemes[] = {
-        {{&oq_format_f32, NULL, OQ_ACT_NONE}, &oq_dtype_f32},
-        {{&oq_format_bf16, NULL, OQ_ACT_NONE}, &oq_dtype_bf16},
-        {{&oq_format_fp8_e4m3_tensor, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN}, &oq_dtype_bf16},
-        {{&oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN}, &oq_dtype_bf16},
-        {{&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN}, &oq_dtype_bf16},
+        {{.weight = &oq_format_f32, .act = NULL, .act_scale = OQ_ACT_NONE}, &oq_dtype_f32},
+        {{.weight = &oq_format_bf16, .act = NULL, .act_scale = OQ_ACT_NONE}, &oq_dtype_bf16},
+        {{.weight = &oq_format_fp8_e4m3_tensor, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
+         &oq_dtype_bf16},
+        {{.weight = &oq_format_fp8_e4m3_channel, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
+         &oq_dtype_bf16},
+        {{.weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
+         &oq_dtype_bf16},
     };
     for (size_t s = 0; s < OQ_COUNT(shapes); s++)
         for (size_t f = 0; f < OQ_COUNT(schemes); f++)

@@ -94,11 +94,13 @@ static oq_status collect_unclaimed(oq_inspect *inspect, oq_inspect_part *part)
     const oq_ckpt *ckpt = part->ckpt;
     bool *claimed = NULL;
     OQ_TRY(oq_new(inspect->env, ckpt->n_tensors + 1, sizeof *claimed, "claims", &claimed));
-    for (size_t i = 0; i < part->n_layers; i++)
-        for (int plane = 0; plane < OQ_N_PLANES; plane++) {
-            const oq_ckpt_tensor *t = part->layers[i].source.plane[plane].tensor;
-            if (t) claimed[t - ckpt->tensors] = true;
-        }
+    for (size_t i = 0; i < part->n_layers; i++) {
+        const oq_part_source *source = &part->layers[i].source;
+        for (int p = 0; p < OQ_N_PLANES; p++)
+            if (source->plane[p].tensor) claimed[source->plane[p].tensor - ckpt->tensors] = true;
+        for (int j = 0; j < OQ_MAX_BESIDE; j++)
+            if (source->beside[j]) claimed[source->beside[j] - ckpt->tensors] = true;
+    }
     const oq_status st = oq_arena_new(&inspect->arena, ckpt->n_tensors + 1, sizeof *part->unclaimed,
                                       "unclaimed tensors", &part->unclaimed);
     for (size_t i = 0; st == OQ_OK && i < ckpt->n_tensors; i++) {

@@ -110,6 +110,23 @@ const oq_e8m0_rule oq_e8m0_e4m3_ceil = {448.0f, false};
 const oq_e8m0_rule oq_e8m0_e2m1_floor = {8.0f, true};
 const oq_e8m0_rule oq_e8m0_e2m1_q725 = {7.25f, false};
 
+oq_e8m0_rule oq_act_mx_rule(oq_act_scale scale, const oq_dtype *act)
+{
+    const bool four = act == &oq_dtype_f4_e2m1;
+    switch (scale) {
+    case OQ_ACT_DYNAMIC_MX_Q725:
+        return oq_e8m0_e2m1_q725;
+    case OQ_ACT_DYNAMIC_MX_FLOOR:
+        return (oq_e8m0_rule){four ? 8.0f : 512.0f, true};
+    case OQ_ACT_DYNAMIC_MX_CEIL:
+        return (oq_e8m0_rule){four ? 6.0f : 448.0f, false};
+    case OQ_ACT_DYNAMIC_MX_EVEN:
+        return (oq_e8m0_rule){four ? 7.0f : 496.0f, true};
+    default:
+        return four ? oq_e8m0_e2m1_floor : oq_e8m0_e4m3_ceil;
+    }
+}
+
 /* With amax = m 2^e and limit = l 2^f, m and l in [1, 2): X = e - f, and one more if m is beyond l. A subnormal amax has
  * an X far below the range. */
 uint8_t oq_e8m0_choose(float amax, oq_e8m0_rule rule)

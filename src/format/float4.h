@@ -3,7 +3,7 @@
 #ifndef OQ_FORMAT_FLOAT4_H
 #define OQ_FORMAT_FLOAT4_H
 
-#include "format/dtype.h"
+#include "format/format.h"
 
 extern const float oq_e2m1_table[16]; /* 0 .5 1 1.5 2 3 4 6, then the same with the sign */
 extern const float oq_nf4_table[16];  /* ascending, -1 .. 1 */
@@ -38,6 +38,8 @@ extern const oq_e8m0_rule oq_e8m0_e4m3_ceil; /* <= 448: nothing saturates */
 extern const oq_e8m0_rule
     oq_e8m0_e2m1_floor; /* < 8: floor(log2 amax) - 2, as OCP writes it; up to a quarter saturates */
 extern const oq_e8m0_rule oq_e8m0_e2m1_q725; /* <= 7.25 */
+/* The rule of activations of type `act` under such a scale (oq_act_is_mx). */
+oq_e8m0_rule oq_act_mx_rule(oq_act_scale scale, const oq_dtype *act);
 /* The byte, within [0, 254]; 255 for an amax that is not finite. */
 uint8_t oq_e8m0_choose(float amax, oq_e8m0_rule rule);
 

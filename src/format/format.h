@@ -11,7 +11,12 @@ typedef enum oq_plane {
     OQ_PLANE_SCALE,       /* multipliers per block (or channel, or tensor) */
     OQ_PLANE_GLOBAL,      /* second level of the scales, of the whole tensor */
     OQ_PLANE_ZERO,        /* zero points */
-    OQ_PLANE_INPUT_SCALE, /* static activation scale, f32 [1]; belongs to the layer, not to the weight format */
+    /* The rest belongs to the layer, not to the weight format: oq_scheme. */
+    OQ_PLANE_INPUT_SCALE, /* static activation scale, f32 [1] */
+    OQ_PLANE_SMOOTH,      /* factors of the columns of x, f32 [k] */
+    OQ_PLANE_ORDER,       /* column of x for each column of W, i32 [k] */
+    OQ_PLANE_DOWN,        /* low-rank branch, f32 [rank, k] */
+    OQ_PLANE_UP,          /* and f32 [n, rank] */
     OQ_N_PLANES
 } oq_plane;
 
@@ -85,12 +90,22 @@ extern const oq_format oq_format_mxfp8, oq_format_mxfp4, oq_format_mxfp4_q725;
 extern const oq_format oq_format_nvfp4;
 /* The same with GLOBAL f32 [n]: fused parts keep their own. */
 extern const oq_format oq_format_nvfp4_rows;
+/* Value = code * (scale / global): the quotient is another number in its last bit. */
+extern const oq_format oq_format_nvfp4_inverse, oq_format_nvfp4_inverse_rows;
 /* Code tables; W is flattened: DATA u8 [ceil(n*k/2)], SCALE f32 [ceil(n*k/64)]. Nested: SCALE u8, GLOBAL f32: offset,
  * map [256], absmax [ceil(n*k/64/256)]; scale = map[code] * absmax + offset. */
 extern const oq_format oq_format_nf4_b64, oq_format_fp4_b64, oq_format_nf4_b64_nested, oq_format_fp4_b64_nested;
-/* 0..15; SCALE f32 [n, ceil(k/g)]; value = (code - 8) * scale. With z: ZERO u8 like SCALE; (code - zero) * scale. */
-extern const oq_format oq_format_int4_g32, oq_format_int4_g64, oq_format_int4_g128;
-extern const oq_format oq_format_int4z_g32, oq_format_int4z_g64, oq_format_int4z_g128;
+/* Integers of b = 2, 3, 4 or 8 bits, unsigned; SCALE f32 [n, ceil(k/g)]; value = (code - 2^(b-1)) * scale. With z: ZERO u8
+ * like SCALE; (code - zero) * scale. DATA u8 [n, ceil(b*k/8)]: a row is one stream of bits, low bits first. */
+#define OQ_INT_FORMATS(X)                                                                                              \
+    X(int2_g32) X(int2_g64) X(int2_g128) X(int2z_g32) X(int2z_g64) X(int2z_g128)                                       \
+    X(int3_g32) X(int3_g64) X(int3_g128) X(int3z_g32) X(int3z_g64) X(int3z_g128)                                       \
+    X(int4_g32) X(int4_g64) X(int4_g128) X(int4z_g32) X(int4z_g64) X(int4z_g128)                                       \
+    X(int8_g32) X(int8_g64) X(int8_g128) X(int8z_g32) X(int8z_g64) X(int8z_g128)
+#define OQ_INT_FORMAT_DECLARE(name) extern const oq_format oq_format_##name;
+OQ_INT_FORMATS(OQ_INT_FORMAT_DECLARE)
+/* The format of these numbers; NULL: there is none. */
+const oq_format *oq_format_int(int bits, int group, bool zero_points);
 
 /* GGUF's blocks: plane DATA alone, W flattened, the last block filled up with zeros. Layouts: docs/numerics.md. */
 extern const oq_format oq_format_q4_0, oq_format_q4_1, oq_format_q5_0, oq_format_q5_1, oq_format_q8_0;
@@ -116,23 +131,42 @@ typedef enum oq_act_scale {
     OQ_ACT_DYNAMIC_GROUP,  /* one scale per row and 128 columns */
     OQ_ACT_DYNAMIC_MX,     /* a power of two per row and 32 columns, chosen as mxfp8 and mxfp4 choose it */
     OQ_ACT_DYNAMIC_MX_Q725, /* as mxfp4_q725 does */
+    OQ_ACT_DYNAMIC_MX_FLOOR, /* floor(log2 amax) less the type's largest exponent: OCP's rule, for e4m3 too */
+    OQ_ACT_DYNAMIC_MX_CEIL,  /* nothing saturates, in e2m1 neither */
+    OQ_ACT_DYNAMIC_MX_EVEN,  /* OCP's rule for an amax that is rounded to the type's mantissa first */
     OQ_ACT_STATIC_NVFP4,    /* an e4m3 scale per row and 16 columns, times plane INPUT_SCALE */
     OQ_N_ACT_SCALES
 } oq_act_scale;
 #define OQ_ACT_GROUP 128
 #define OQ_ACT_MX_GROUP 32
 #define OQ_ACT_NVFP4_GROUP 16
-/* "none", "static_tensor", "dynamic_token", "dynamic_group128", "dynamic_mx32", "dynamic_mx32_q725", "static_nvfp4" */
+/* "none", "static_tensor", "dynamic_token", "dynamic_group128", "dynamic_mx32" (and _q725, _floor, _ceil, _even),
+ * "static_nvfp4" */
 const char *oq_act_scale_name(oq_act_scale s);
 int64_t oq_act_run(oq_act_scale s, int64_t k); /* columns under one scale: k, 128, 32 or 16 */
 bool    oq_act_is_static(oq_act_scale s);      /* takes plane INPUT_SCALE */
+bool    oq_act_is_mx(oq_act_scale s);          /* powers of two per 32 columns */
 
 /* How one layer is stored and multiplied. */
 typedef struct oq_scheme {
     const oq_format *weight;
     const oq_dtype  *act; /* NULL: x is not quantized; else e4m3, i8, or (mx and nvfp4 scales alone) e2m1: float4.h */
     oq_act_scale     act_scale;
+    /* What the layer does around its product; all 0: nothing, the scheme is bare. x is multiplied, then put in order, then
+     * rotated, and then quantized. */
+    bool    smooth;  /* x[i] * SMOOTH[i] */
+    bool    order;   /* x'[i] = x[ORDER[i]] */
+    int32_t rotate;  /* each run of so many columns (a power of four that divides k) by oq_rotate; 0: none */
+    int32_t rank;    /* y += (x . DOWN^T) . UP^T with x as it came; 0: no branch */
+    float   outlier; /* columns that hold an |x| >= this are left as they are, `act` takes the others; 0: takes all */
 } oq_scheme;
+
+bool oq_scheme_is_bare(const oq_scheme *s);
+/* Bytes of one plane of a layer [n, k], those of its weight's format included; 0: it has none. SIZE_MAX: does not fit. */
+size_t oq_scheme_plane_bytes(const oq_scheme *s, oq_plane plane, int64_t n, int64_t k);
+/* x[group] times the orthonormal symmetric matrix that is the Kronecker power of 1/2 [1 1 1 -1; 1 1 -1 1; 1 -1 1 1;
+ * -1 1 1 1] (a regular Hadamard matrix): its own inverse. `group` is a power of four. */
+void oq_rotate(float *x, int64_t group);
 
 /* "w: fp8_e4m3_channel a: fp8_e4m3 dynamic_token"; "w: bf16 a: none" where x is not quantized. Cut at n, terminated. */
 void oq_scheme_describe(const oq_scheme *s, char *out, size_t n);

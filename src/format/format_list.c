@@ -1,6 +1,7 @@
 /* format_list.c -- the index of the room: every format, once. */
 #include "format/format.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const oq_format *const oq_format_list[] = {
@@ -18,17 +19,16 @@ const oq_format *const oq_format_list[] = {
     &oq_format_mxfp4_q725,
     &oq_format_nvfp4,
     &oq_format_nvfp4_rows,
+    &oq_format_nvfp4_inverse,
+    &oq_format_nvfp4_inverse_rows,
     &oq_format_nf4_b64,
     &oq_format_nf4_b64_nested,
     &oq_format_fp4_b64,
     &oq_format_fp4_b64_nested,
-    &oq_format_int4_g32,
-    &oq_format_int4_g64,
-    &oq_format_int4_g128,
-    &oq_format_int4z_g32,
-    &oq_format_int4z_g64,
-    &oq_format_int4z_g128,
-    &oq_format_q4_0,
+#define ENTRY(name) &oq_format_##name,
+    OQ_INT_FORMATS(ENTRY)
+#undef ENTRY
+        & oq_format_q4_0,
     &oq_format_q4_1,
     &oq_format_q5_0,
     &oq_format_q5_1,
@@ -63,4 +63,11 @@ const oq_format *oq_format_plain(const oq_dtype *dtype)
     if (dtype == &oq_dtype_bf16) return &oq_format_bf16;
     if (dtype == &oq_dtype_f16) return &oq_format_f16;
     return NULL;
+}
+
+const oq_format *oq_format_int(int bits, int group, bool zero_points)
+{
+    char name[32];
+    snprintf(name, sizeof name, "int%d%s_g%d", bits, zero_points ? "z" : "", group);
+    return oq_format_find(name);
 }

@@ -4,7 +4,9 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/size.h"
 #include "format/float4.h"
 #include "format/float8.h"
 #include "format/format_scaled.h"
@@ -24,6 +26,12 @@ const char *oq_act_scale_name(oq_act_scale s)
         return "dynamic_mx32";
     case OQ_ACT_DYNAMIC_MX_Q725:
         return "dynamic_mx32_q725";
+    case OQ_ACT_DYNAMIC_MX_FLOOR:
+        return "dynamic_mx32_floor";
+    case OQ_ACT_DYNAMIC_MX_CEIL:
+        return "dynamic_mx32_ceil";
+    case OQ_ACT_DYNAMIC_MX_EVEN:
+        return "dynamic_mx32_even";
     case OQ_ACT_STATIC_NVFP4:
         return "static_nvfp4";
     case OQ_N_ACT_SCALES:
@@ -36,7 +44,12 @@ int64_t oq_act_run(oq_act_scale s, int64_t k)
 {
     if (s == OQ_ACT_DYNAMIC_GROUP) return OQ_ACT_GROUP;
     if (s == OQ_ACT_STATIC_NVFP4) return OQ_ACT_NVFP4_GROUP;
-    return s == OQ_ACT_DYNAMIC_MX || s == OQ_ACT_DYNAMIC_MX_Q725 ? OQ_ACT_MX_GROUP : k;
+    return oq_act_is_mx(s) ? OQ_ACT_MX_GROUP : k;
+}
+
+bool oq_act_is_mx(oq_act_scale s)
+{
+    return s >= OQ_ACT_DYNAMIC_MX && s <= OQ_ACT_DYNAMIC_MX_EVEN;
 }
 
 bool oq_act_is_static(oq_act_scale s)
@@ -46,15 +59,70 @@ bool oq_act_is_static(oq_act_scale s)
 
 void oq_scheme_describe(const oq_scheme *s, char *out, size_t n)
 {
-    if (s->act)
-        snprintf(out, n, "w: %s a: %s %s", s->weight->name, s->act->label, oq_act_scale_name(s->act_scale));
-    else
-        snprintf(out, n, "w: %s a: none", s->weight->name);
+    char rotate[32] = "", rank[32] = "";
+    if (s->rotate) snprintf(rotate, sizeof rotate, " rotated %d", (int)s->rotate);
+    if (s->rank) snprintf(rank, sizeof rank, " rank %d", (int)s->rank);
+    snprintf(out, n, "w: %s a: %s%s%s%s%s%s%s", s->weight->name, s->act ? s->act->label : "none",
+             s->act ? " " : "", s->act ? oq_act_scale_name(s->act_scale) : "", s->smooth ? " smoothed" : "",
+             s->order ? " reordered" : "", rotate, rank);
+}
+
+static bool same_around(const oq_scheme *a, const oq_scheme *b)
+{
+    return a->smooth == b->smooth && a->order == b->order && a->rotate == b->rotate && a->rank == b->rank &&
+           oq_f32_bits(a->outlier) == oq_f32_bits(b->outlier);
 }
 
 bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b)
 {
-    return a->weight == b->weight && a->act == b->act && a->act_scale == b->act_scale;
+    return a->weight == b->weight && a->act == b->act && a->act_scale == b->act_scale && same_around(a, b);
+}
+
+bool oq_scheme_is_bare(const oq_scheme *s)
+{
+    return same_around(s, &(oq_scheme){0});
+}
+
+/* 4 bytes for each of rows x cols numbers. */
+static size_t bytes4(bool there, int64_t rows, int64_t cols)
+{
+    size_t bytes = 0;
+    if (!there) return 0;
+    return oq_size_mul((size_t)rows, (size_t)cols, &bytes) && oq_size_mul(bytes, 4, &bytes) ? bytes
+                                                                                            : SIZE_MAX;
+}
+
+size_t oq_scheme_plane_bytes(const oq_scheme *s, oq_plane plane, int64_t n, int64_t k)
+{
+    switch (plane) {
+    case OQ_PLANE_INPUT_SCALE:
+        return bytes4(oq_act_is_static(s->act_scale), 1, 1);
+    case OQ_PLANE_SMOOTH:
+        return bytes4(s->smooth, 1, k);
+    case OQ_PLANE_ORDER:
+        return bytes4(s->order, 1, k);
+    case OQ_PLANE_DOWN:
+        return bytes4(s->rank > 0, s->rank, k);
+    case OQ_PLANE_UP:
+        return bytes4(s->rank > 0, n, s->rank);
+    default:
+        return s->weight->plane_bytes(s->weight, plane, n, k);
+    }
+}
+
+/* Four numbers at a distance: half the sum of three less the fourth is half the sum of all less the fourth, for each. */
+void oq_rotate(float *x, int64_t group)
+{
+    for (int64_t step = 1; step < group; step *= 4)
+        for (int64_t first = 0; first < group; first += 4 * step)
+            for (int64_t i = first; i < first + step; i++) {
+                float *const a = x + i, *const b = a + step, *const c = b + step, *const d = c + step;
+                const float w = *a, y = *b, z = *c, v = *d;
+                *a = 0.5f * ((w + y) + (z - v));
+                *b = 0.5f * ((w + y) - (z - v));
+                *c = 0.5f * ((w - y) + (z + v));
+                *d = 0.5f * ((y - w) + (z + v));
+            }
 }
 
 /* code = e4m3(x / scale); division, because that is what the kernels of the method's other implementations
@@ -103,9 +171,7 @@ static float i8_run(oq_act_scale how, float static_scale, const float *x, int64_
 static float mx_run(const oq_scheme *scheme, const float *x, int64_t k, uint8_t *codes)
 {
     float scaled[OQ_ACT_MX_GROUP];
-    const bool by_q725 = scheme->act_scale == OQ_ACT_DYNAMIC_MX_Q725;
-    const oq_e8m0_rule fp4 = by_q725 ? oq_e8m0_e2m1_q725 : oq_e8m0_e2m1_floor;
-    const oq_e8m0_rule rule = scheme->act == &oq_dtype_f4_e2m1 ? fp4 : oq_e8m0_e4m3_ceil;
+    const oq_e8m0_rule rule = oq_act_mx_rule(scheme->act_scale, scheme->act);
     const uint8_t byte = oq_e8m0_choose(oq_amax(x, 1, k, k), rule);
     memset(codes, 0, (size_t)k);
     if (byte == 255) return oq_e8m0_to_f32(byte);
@@ -131,7 +197,7 @@ void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const floa
                          float *scales)
 {
     const int64_t run = oq_act_run(scheme->act_scale, k);
-    const bool is_mx = scheme->act_scale == OQ_ACT_DYNAMIC_MX || scheme->act_scale == OQ_ACT_DYNAMIC_MX_Q725;
+    const bool is_mx = oq_act_is_mx(scheme->act_scale);
     const bool is_i8 = scheme->act == &oq_dtype_i8;
     for (int64_t first = 0; first < k; first += run, scales++) {
         const int64_t n = k - first < run ? k - first : run;

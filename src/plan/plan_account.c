@@ -106,6 +106,20 @@ static oq_status need(account *a, const char *name, const char *suffix, const in
     return need_shaped(a, name, suffix, dim, n, SHAPE_EXACT);
 }
 
+static void claim_once(account *a, const oq_ckpt_tensor *t)
+{
+    if (!t || a->claimed[t - a->c->ckpt->tensors]) return;
+    claim(a, t);
+    a->c->file_bytes += t->bytes;
+    a->c->n_tensors++;
+}
+
+static void claim_part(account *a, const oq_part_source *part)
+{
+    for (int p = 0; p < OQ_N_PLANES; p++) claim_once(a, part->plane[p].tensor);
+    for (int i = 0; i < OQ_MAX_BESIDE; i++) claim_once(a, part->beside[i]);
+}
+
 static oq_status account_linear(account *a, const oq_plan_layer *layer)
 {
     const oq_linear *l = layer->linear;
@@ -113,13 +127,7 @@ static oq_status account_linear(account *a, const oq_plan_layer *layer)
         const oq_part *part = &l->parts[i];
         a->c->params += part->n * l->spec.k + (l->has_bias ? part->n : 0);
         if (layer->choice.serialized) {
-            for (int p = 0; p < OQ_N_PLANES; p++) {
-                const oq_ckpt_tensor *t = layer->choice.part[i].plane[p].tensor;
-                if (!t || a->claimed[t - a->c->ckpt->tensors]) continue;
-                claim(a, t);
-                a->c->file_bytes += t->bytes;
-                a->c->n_tensors++;
-            }
+            claim_part(a, &layer->choice.part[i]);
         } else {
             OQ_TRY(need_shaped(a, part->name, ".weight", (int64_t[]){part->n, l->spec.k}, 2,
                                l->flat ? SHAPE_KERNEL : SHAPE_SQUEEZED));

@@ -8,6 +8,7 @@
 #include "quant/scaled_planes.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { TILE_ROWS = 128, TILE_COLS = 4 };
@@ -82,7 +83,8 @@ static void swap_nibbles(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_
 /* ---- what a kind is ------------------------------------------------------------------------------------ */
 
 static const struct kind_row {
-    const char *label, *codes; /* for messages; the suffix of its codes */
+    const char *label; /* for messages */
+    oq_block_names names;
     const oq_format *format;
     const oq_dtype *code, *act;
     int64_t group, pad,
@@ -90,17 +92,49 @@ static const struct kind_row {
     void (*untile)(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k);
     void (*crop)(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k);
 } kinds[] = {
-    [OQ_BLOCK_NVFP4] = {"NVFP4", "weight", &oq_format_nvfp4, &oq_dtype_u8, NULL, 16, 16, 2, untile16,
+    [OQ_BLOCK_NVFP4] = {"NVFP4",
+                        {"weight", "weight_scale", "weight_scale_2", "input_scale", false},
+                        &oq_format_nvfp4,
+                        &oq_dtype_u8,
+                        &oq_dtype_f4_e2m1,
+                        16,
+                        16,
+                        2,
+                        untile16,
                         crop_codes4},
-    [OQ_BLOCK_MXFP8] = {"MXFP8", "weight", &oq_format_mxfp8, &oq_dtype_f8_e4m3, &oq_dtype_f8_e4m3, 32, 32, 1,
-                        untile32, crop_codes8},
-    [OQ_BLOCK_MXFP4] = {"MXFP4", "weight_packed", &oq_format_mxfp4, &oq_dtype_u8, &oq_dtype_f4_e2m1, 32, 32,
-                        2, untile32, crop_codes4},
+    [OQ_BLOCK_MXFP8] = {"MXFP8",
+                        {"weight", "weight_scale", "", "", false},
+                        &oq_format_mxfp8,
+                        &oq_dtype_f8_e4m3,
+                        &oq_dtype_f8_e4m3,
+                        32,
+                        32,
+                        1,
+                        untile32,
+                        crop_codes8},
+    [OQ_BLOCK_MXFP4] = {"MXFP4",
+                        {"weight_packed", "weight_scale", "", "", false},
+                        &oq_format_mxfp4,
+                        &oq_dtype_u8,
+                        &oq_dtype_f4_e2m1,
+                        32,
+                        32,
+                        2,
+                        untile32,
+                        crop_codes4},
 };
+
+const oq_block_names oq_block_names_global = {"weight_packed", "weight_scale", "weight_global_scale",
+                                              "input_global_scale", true};
 
 static const struct kind_row *kind_of(const layer *l)
 {
     return &kinds[l->layout->kind];
+}
+
+static const oq_block_names *names_of(const layer *l)
+{
+    return l->layout->names ? l->layout->names : &kind_of(l)->names;
 }
 
 static bool is_mx(const layer *l)
@@ -117,25 +151,18 @@ static oq_status need(const layer *l, const oq_ckpt_tensor *t, const char *suffi
                    l->name, kind_of(l)->label);
 }
 
-static bool is_known(const char *suffix, const char *spare)
-{
-    return oq_csv_has("weight,weight_packed,bias,weight_scale,weight_scale_2,input_scale", suffix) ||
-           (spare && oq_csv_has(spare, suffix));
-}
-
 /* Tensors beside the weight that change what the layer computes. */
 static oq_status refuse_unknown(const layer *l, const char *spare)
 {
-    const size_t length = strlen(l->name);
-    for (size_t i = 0; i < l->ckpt->n_tensors; i++) {
-        const char *name = l->ckpt->tensors[i].name;
-        if (strncmp(name, l->name, length) != 0 || name[length] != '.') continue;
-        if (strchr(name + length + 1, '.') || is_known(name + length + 1, spare)) continue;
-        return oq_fail(l->env, OQ_E_UNSUPPORTED,
-                       "tensor '%s' changes what layer '%s' computes, in a way that is not in this build yet",
-                       name, l->name);
-    }
-    return OQ_OK;
+    const oq_block_names *names = names_of(l);
+    char known[256];
+    snprintf(known, sizeof known, "bias,%s,%s,%s,%s,%s", names->codes, names->scale, names->global,
+             names->input, spare ? spare : "");
+    const oq_ckpt_tensor *other = oq_scaled_stranger(l->ckpt, l->name, known);
+    if (!other) return OQ_OK;
+    return oq_fail(l->env, OQ_E_UNSUPPORTED,
+                   "tensor '%s' changes what layer '%s' computes, in a way that is not in this build yet",
+                   other->name, l->name);
 }
 
 /* Producers may pad rows and columns. */
@@ -155,9 +182,12 @@ static oq_status check_codes(const layer *l)
                    row->per_byte == 1 ? "one" : "two");
 }
 
+/* TorchAO folds the same bytes: 32 rows and 16 columns for each tile. */
 static bool fits_tiles(const layer *l)
 {
-    return is_matrix(l->scale, round_up(l->n, TILE_ROWS), round_up(l->groups, TILE_COLS));
+    const int64_t rows = round_up(l->n, TILE_ROWS), cols = round_up(l->groups, TILE_COLS);
+    return is_matrix(l->scale, rows, cols) ||
+           (l->layout && l->layout->tiled && is_matrix(l->scale, rows / 4, cols * 4));
 }
 
 static oq_status check_scale(const layer *l)
@@ -212,17 +242,34 @@ static oq_plane_source scale_source(const layer *l)
     return (oq_plane_source){.tensor = l->scale, .fix = tiled ? kind_of(l)->untile : NULL};
 }
 
-/* NVFP4's activations stay as they are; those of MX take a power of two per 32 columns. */
+static void fix_inverse(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k)
+{
+    float x;
+    (void)n, (void)k;
+    memcpy(&x, src->data, sizeof x);
+    x = 1.0f / x;
+    memcpy(dst, &x, sizeof x);
+}
+
+static oq_act_scale act_scale_of(const layer *l)
+{
+    if (l->layout->weight_only) return OQ_ACT_NONE;
+    if (!is_mx(l)) return OQ_ACT_STATIC_NVFP4;
+    return l->layout->act_scale != OQ_ACT_NONE ? l->layout->act_scale : OQ_ACT_DYNAMIC_MX;
+}
+
+/* A static scale that goes unused is still claimed by its plane. */
 static void fill(const layer *l, oq_part_source *out)
 {
-    const bool act = kind_of(l)->act && !l->layout->weight_only;
-    *out = (oq_part_source){.format = kind_of(l)->format,
-                            .act = act ? kind_of(l)->act : NULL,
-                            .act_scale = act ? OQ_ACT_DYNAMIC_MX : OQ_ACT_NONE};
+    const bool inverse = names_of(l)->inverse;
+    *out = (oq_part_source){.format = inverse ? &oq_format_nvfp4_inverse : kind_of(l)->format,
+                            .act = l->layout->weight_only ? NULL : kind_of(l)->act,
+                            .act_scale = act_scale_of(l)};
     out->plane[OQ_PLANE_DATA] = codes_source(l);
     out->plane[OQ_PLANE_SCALE] = scale_source(l);
     if (!is_mx(l)) out->plane[OQ_PLANE_GLOBAL].tensor = l->global;
-    out->plane[OQ_PLANE_INPUT_SCALE].tensor = l->input;
+    out->plane[OQ_PLANE_INPUT_SCALE] =
+        (oq_plane_source){.tensor = l->input, .fix = inverse ? fix_inverse : NULL};
 }
 
 oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char *spare, const oq_ckpt *ckpt,
@@ -230,15 +277,17 @@ oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char
 {
     layer l = {env,  layout, ckpt, name, n, k, oq_ceil_div(k, kinds[layout->kind].group),
                NULL, NULL,   NULL, NULL};
-    l.codes = oq_scaled_find(ckpt, name, kind_of(&l)->codes);
-    l.scale = oq_scaled_find(ckpt, name, "weight_scale");
-    l.global = oq_scaled_find(ckpt, name, "weight_scale_2");
-    l.input = oq_scaled_find(ckpt, name, "input_scale");
-    OQ_TRY(need(&l, l.codes, kind_of(&l)->codes));
-    OQ_TRY(need(&l, l.scale, "weight_scale"));
-    if (!is_mx(&l)) OQ_TRY(need(&l, l.global, "weight_scale_2"));
-    OQ_TRY(refuse_unknown(&l, spare));
+    const oq_block_names *names = names_of(&l);
+    l.codes = oq_scaled_find(ckpt, name, names->codes);
+    l.scale = oq_scaled_find(ckpt, name, names->scale);
+    l.global = is_mx(&l) ? NULL : oq_scaled_find(ckpt, name, names->global);
+    l.input = is_mx(&l) ? NULL : oq_scaled_find(ckpt, name, names->input);
+    OQ_TRY(need(&l, l.codes, names->codes));
+    OQ_TRY(need(&l, l.scale, names->scale));
+    if (!is_mx(&l)) OQ_TRY(need(&l, l.global, names->global));
+    if (!is_mx(&l) && !layout->weight_only) OQ_TRY(need(&l, l.input, names->input));
     OQ_TRY(check_codes(&l));
+    OQ_TRY(refuse_unknown(&l, spare));
     OQ_TRY(check_scale(&l));
     if (l.global) OQ_TRY(check_number(&l, l.global));
     if (l.input) OQ_TRY(check_number(&l, l.input));

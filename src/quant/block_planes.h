@@ -11,11 +11,21 @@ typedef enum oq_block_kind {
     OQ_BLOCK_MXFP4  /* e2m1 under the same; codes in `weight_packed` */
 } oq_block_kind;
 
+typedef struct oq_block_names { /* suffixes of the tensors */
+    const char *codes, *scale;
+    const char *global, *input; /* nvfp4's f32 of the weight and of the activations */
+    bool inverse;               /* they divide */
+} oq_block_names;
+/* weight_packed, weight_global_scale, input_global_scale: llm-compressor's and AutoRound's nvfp4. */
+extern const oq_block_names oq_block_names_global;
+
 typedef struct oq_block_layout {
     oq_block_kind kind;
-    bool high_first;  /* nvfp4: the first code of a byte is in its high nibble */
-    bool tiled;       /* scales that may be either are tiled; false: in rows */
-    bool weight_only; /* MX: activations stay as they are; those of nvfp4 always do */
+    const oq_block_names *names; /* NULL: weight (mxfp4: weight_packed), weight_scale, weight_scale_2, input_scale */
+    bool high_first;        /* nvfp4: the first code of a byte is in its high nibble */
+    bool tiled;             /* scales that may be either are tiled; false: in rows */
+    bool weight_only;       /* activations stay as they are; else those of nvfp4 need their scale in the file */
+    oq_act_scale act_scale; /* MX: how activations choose their powers of two; OQ_ACT_NONE: OQ_ACT_DYNAMIC_MX */
 } oq_block_layout;
 
 /* oq_dialect.locate for such a layer, which the metadata says is one: a missing plane is an error. Scales whose shape

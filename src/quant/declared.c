@@ -33,6 +33,18 @@ static oq_status list_ignored(const oq_declare_input *in, oq_declared *out)
     return OQ_OK;
 }
 
+void oq_part_scheme(const oq_part_source *part, oq_scheme *out)
+{
+    *out = (oq_scheme){.weight = part->format,
+                       .act = part->act,
+                       .act_scale = part->act_scale,
+                       .smooth = part->plane[OQ_PLANE_SMOOTH].tensor != NULL,
+                       .order = part->plane[OQ_PLANE_ORDER].tensor != NULL,
+                       .rotate = part->rotate,
+                       .rank = part->rank,
+                       .outlier = part->outlier};
+}
+
 void oq_plane_read(const oq_plane_source *source, void *dst, size_t bytes, int64_t n, int64_t k)
 {
     if (source->make)

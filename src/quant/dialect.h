@@ -20,15 +20,22 @@ typedef struct oq_plane_source {
 /* Canonical bytes of one plane of W[n, k], which has a tensor. `bytes`: its canonical size. */
 void oq_plane_read(const oq_plane_source *source, void *dst, size_t bytes, int64_t n, int64_t k);
 
+enum { OQ_MAX_BESIDE = 4 };
 typedef struct oq_part_source { /* one part of one layer as it stands in the file */
     const oq_format *format;    /* canonical format of its planes */
     const oq_dtype *act;        /* NULL: weight only */
     oq_act_scale act_scale;
-    oq_plane_source plane[OQ_N_PLANES];
+    int32_t rotate, rank; /* oq_scheme's; smooth and order are there where their planes are */
+    float outlier;
+    oq_plane_source plane[OQ_N_PLANES]; /* one that the format does not have claims its tensor alone */
+    const oq_ckpt_tensor *beside[OQ_MAX_BESIDE]; /* tensors whose meaning went into the above; NULL: no more */
     /* The planes are those of `whole` rows, of which this part is n from `first` on; whole 0: its own. */
     int64_t first, whole;
     bool halves_swapped; /* the second half of the rows stands first */
 } oq_part_source;
+
+/* How such a part would be multiplied alone. */
+void oq_part_scheme(const oq_part_source *part, oq_scheme *out);
 
 typedef struct oq_declared { /* what a checkpoint says about its quantization as a whole */
     const oq_method *method;

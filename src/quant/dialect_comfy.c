@@ -178,6 +178,8 @@ static bool is_block(const oq_json *word, const oq_ckpt *ckpt, const char *name,
     const bool mxfp8 = format && strcmp(format, "mxfp8") == 0;
     *out =
         (oq_block_layout){.kind = mxfp8 ? OQ_BLOCK_MXFP8 : OQ_BLOCK_NVFP4, .high_first = true, .tiled = true};
+    out->weight_only =
+        flag(word, "full_precision_matrix_mult") || (!mxfp8 && !oq_scaled_find(ckpt, name, "input_scale"));
     if (format) return mxfp8 || strcmp(format, "nvfp4") == 0;
     return t && t->dtype == &oq_dtype_u8;
 }

@@ -1,10 +1,13 @@
-/* dialect_compressed_tensors.c -- llm-compressor's layouts float-quantized, int-quantized, mxfp8-quantized and mxfp4-pack-quantized: `weight` beside
- * `weight_scale`. Each of config_groups says which layers it means (a class, names, re: patterns) and what they are. */
+/* dialect_compressed_tensors.c -- llm-compressor's layouts: float-quantized, int-quantized and mxfp8-quantized have
+ * `weight` beside `weight_scale`, pack-quantized, nvfp4-pack-quantized and mxfp4-pack-quantized `weight_packed`. Each of
+ * config_groups says which layers it means (a class, names, re: patterns) and what they are. */
 #include "quant/block_planes.h"
+#include "quant/packed_planes.h"
 #include "quant/scaled_planes.h"
 
 #include "base/regex.h"
 
+#include <stdio.h>
 #include <string.h>
 
 extern const oq_method oq_method_compressed_tensors;
@@ -141,38 +144,80 @@ static oq_status read_inputs(const group_words *g, const oq_scaled_spelling *spe
         "blocks), or static per tensor");
 }
 
+/* The layout of a group's layers; the file's own may be "mixed-precision". */
+static const char *format_of(const group_words *g, const oq_declared *declared)
+{
+    const char *own = word(g->json, "format");
+    return *own ? own : word(declared->options, "format");
+}
+
 /* Codes in a layout whose decoding is missing: the layer's format says which. */
 static oq_status refuse_packed(const group_words *g, const oq_declared *declared, const oq_ckpt *ckpt)
 {
     const oq_ckpt_tensor *t = oq_scaled_find(ckpt, g->name, "weight_packed");
-    const char *format = word(g->json, "format");
-    if (!*format) format = word(declared->options, "format");
+    const char *format = format_of(g, declared);
     if (!t) return OQ_OK;
     return oq_fail(g->env, OQ_E_UNSUPPORTED,
                    "tensor '%s' is in the layout '%s', which is not in this build yet", t->name,
                    *format ? format : "(unnamed)");
 }
 
-/* MXFP8 and MXFP4: floats in groups of 32 columns under powers of two. */
-static oq_status read_mx(const group_words *g, const oq_declared *declared, oq_block_layout *out, bool *is_mx)
+/* Activations beside blocks: the weights' own type; MX and NVFP4 scale them while running, NVFP4 under a static one. */
+static oq_status check_block_inputs(const group_words *g, const oq_block_layout *block)
 {
     const oq_json *weights = oq_json_get(g->json, "weights"), *in = oq_json_get(g->json, "input_activations");
-    const char *format = word(g->json, "format");
-    if (!*format) format = word(declared->options, "format");
-    *out = (oq_block_layout){.weight_only = oq_json_type(in) == OQ_JSON_NULL};
-    *is_mx = true;
-    if (strcmp(format, "mxfp8-quantized") == 0)
-        out->kind = OQ_BLOCK_MXFP8;
-    else if (strcmp(format, "mxfp4-pack-quantized") == 0)
-        out->kind = OQ_BLOCK_MXFP4;
-    else
-        *is_mx = false;
+    const oq_json *dynamic = oq_json_get(in, "dynamic");
+    const char *local = oq_json_string(dynamic);
+    const bool nvfp4 = block->kind == OQ_BLOCK_NVFP4;
+    const bool scaled = nvfp4 ? local && strcmp(local, "local") == 0 : oq_json_bool(dynamic, false);
     const bool same =
         oq_json_int(oq_json_get(in, "num_bits"), 0) == oq_json_int(oq_json_get(weights, "num_bits"), 0) &&
-        oq_json_int(oq_json_get(in, "group_size"), 0) == OQ_ACT_MX_GROUP &&
-        oq_json_bool(oq_json_get(in, "dynamic"), false);
-    if (!*is_mx || out->weight_only || same) return OQ_OK;
-    return fail_part(g, "input_activations", in, "the weights' own type in dynamic groups of 32 is");
+        oq_json_int(oq_json_get(in, "group_size"), 0) == (nvfp4 ? OQ_ACT_NVFP4_GROUP : OQ_ACT_MX_GROUP);
+    if (block->weight_only || (same && scaled)) return OQ_OK;
+    return fail_part(g, "input_activations", in,
+                     nvfp4 ? "4 bits in local groups of 16 are"
+                           : "the weights' own type in dynamic groups of 32 is");
+}
+
+/* Floats in groups: MXFP8, MXFP4, NVFP4. */
+static oq_status read_block(const group_words *g, const oq_declared *declared, oq_block_layout *out,
+                            bool *is_block)
+{
+    static const struct {
+        const char *format;
+        oq_block_layout layout;
+    } rows[] = {
+        {"mxfp8-quantized", {.kind = OQ_BLOCK_MXFP8, .act_scale = OQ_ACT_DYNAMIC_MX}},
+        {"mxfp4-pack-quantized", {.kind = OQ_BLOCK_MXFP4, .act_scale = OQ_ACT_DYNAMIC_MX_EVEN}},
+        {"nvfp4-pack-quantized", {.kind = OQ_BLOCK_NVFP4, .names = &oq_block_names_global}},
+    };
+    const char *format = format_of(g, declared);
+    *is_block = false;
+    for (size_t i = 0; i < OQ_COUNT(rows) && !*is_block; i++)
+        if (strcmp(rows[i].format, format) == 0) *is_block = true, *out = rows[i].layout;
+    if (!*is_block) return OQ_OK;
+    out->weight_only = oq_json_type(oq_json_get(g->json, "input_activations")) == OQ_JSON_NULL;
+    return check_block_inputs(g, out);
+}
+
+/* Integers in words: groups or whole rows. */
+static oq_status read_pack(const group_words *g, const oq_declared *declared, oq_packed_layout *out,
+                           bool *is_pack)
+{
+    const oq_json *w = oq_json_get(g->json, "weights"), *in = oq_json_get(g->json, "input_activations");
+    const char *strategy = word(w, "strategy");
+    *is_pack = strcmp(format_of(g, declared), "pack-quantized") == 0;
+    *out = (oq_packed_layout){
+        .packing = OQ_PACK_ROWS,
+        .bits = oq_json_int(oq_json_get(w, "num_bits"), 0),
+        .group = strcmp(strategy, "channel") == 0 ? -1 : oq_json_int(oq_json_get(w, "group_size"), 0),
+        .symmetric = oq_json_bool(oq_json_get(w, "symmetric"), true)};
+    if (!*is_pack) return OQ_OK;
+    if (strcmp(word(w, "type"), "int") != 0 ||
+        (strcmp(strategy, "channel") != 0 && strcmp(strategy, "group") != 0))
+        return fail_part(g, "weights", w, "integers in groups or per channel are packed this way");
+    if (oq_json_type(in) == OQ_JSON_NULL) return OQ_OK;
+    return fail_part(g, "input_activations", in, "packed integers go with activations as they are");
 }
 
 /* ---- one layer ----------------------------------------------------------------------------------------- */
@@ -200,12 +245,18 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
                        name);
     }
     oq_block_layout block;
-    bool is_mx = false;
-    OQ_TRY(read_mx(&g, declared, &block, &is_mx));
-    if (is_mx) {
+    oq_packed_layout pack;
+    bool is_block = false, is_pack = false;
+    OQ_TRY(read_block(&g, declared, &block, &is_block));
+    if (is_block) {
         OQ_TRY(oq_block_locate(env, &block, NULL, ckpt, name, n, k, out));
         *found = true;
         return OQ_OK;
+    }
+    OQ_TRY(read_pack(&g, declared, &pack, &is_pack));
+    if (is_pack) {
+        OQ_TRY(oq_packed_locate(env, &pack, ckpt, name, n, k, out, found));
+        if (*found) return OQ_OK;
     }
     OQ_TRY(refuse_packed(&g, declared, ckpt));
     OQ_TRY(read_weights(&g, &spelling, &rules));
@@ -213,12 +264,27 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     return oq_scaled_locate(env, spelling, &rules, declared, ckpt, name, n, k, out, found);
 }
 
+/* Words hold integers; the layer's group says of how many bits. */
+static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
+                     size_t *name_length, int64_t *n, int64_t *k)
+{
+    char name[1024];
+    group_words g = {.env = ckpt->arena.env, .key = "", .name = name};
+    oq_packed_layout pack = {.packing = OQ_PACK_ROWS};
+    if (t->dtype != &oq_dtype_i32) return oq_block_layer_of(declared, ckpt, t, name_length, n, k);
+    if (!oq_packed_layer_of(&pack, ckpt, t, name_length, n, k) || *name_length >= sizeof name) return false;
+    snprintf(name, sizeof name, "%.*s", (int)*name_length, t->name);
+    if (find_group(g.env, declared, name, &g.key, &g.json) != OQ_OK) return false;
+    pack.bits = oq_json_int(oq_json_get(oq_json_get(g.json, "weights"), "num_bits"), 0);
+    return oq_packed_layer_of(&pack, ckpt, t, name_length, n, k);
+}
+
 const oq_dialect oq_dialect_compressed_tensors = {
     .name = "compressed-tensors",
-    .help = "llm-compressor's float-quantized, int-quantized, MXFP8 and MXFP4 layers, in groups",
+    .help = "llm-compressor's FP8, INT8, packed integers, MXFP8, MXFP4 and NVFP4, in groups",
     .method = &oq_method_compressed_tensors,
     .detect = detect,
     .read = oq_declared_read,
     .locate = locate,
-    .layer_of = oq_block_layer_of,
+    .layer_of = layer_of,
 };

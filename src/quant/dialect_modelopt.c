@@ -37,7 +37,7 @@ static const algorithm_row algorithms[] = {
     {"FP8_PB_WO", &fp8, {OQ_SCALED_ACT_NONE, &oq_format_fp8_e4m3_block128}, {0}},
     {"W8A8_SQ_PER_CHANNEL", &int8, {OQ_SCALED_ACT_STATIC, &oq_format_int8_channel}, {0}},
     {"NVFP4", NULL, {0}, {0}},
-    {"W4A16_NVFP4", NULL, {0}, {0}},
+    {"W4A16_NVFP4", NULL, {0}, {.weight_only = true}},
     {"MXFP8", NULL, {0}, {.kind = OQ_BLOCK_MXFP8}},
 };
 
@@ -75,14 +75,25 @@ static bool is_plain(const oq_ckpt *ckpt, const char *name)
            (!t || (t->dtype && t->dtype->floating && t->dtype->bytes > 1));
 }
 
+static bool has_input_scale(const oq_ckpt *ckpt)
+{
+    static const char ending[] = ".input_scale";
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const size_t n = strlen(ckpt->tensors[i].name), m = sizeof ending - 1;
+        if (n > m && strcmp(ckpt->tensors[i].name + n - m, ending) == 0) return true;
+    }
+    return false;
+}
+
 /* NVFP4 whose file says nothing: ModelOpt's, where the scales can only be in rows. */
 static oq_status read_declared(oq_env *env, const oq_declare_input *in, oq_declared *out)
 {
     oq_declare_input input = *in;
     if (oq_json_type(in->quant) != OQ_JSON_NULL) return oq_declared_read(env, in, out);
     oq_json *quant = oq_json_new_object();
-    const bool ok =
-        oq_json_set(quant, "quant_algo", oq_json_new_string("NVFP4")) && oq_json_append(in->held, quant);
+    const bool ok = oq_json_set(quant, "quant_algo",
+                                oq_json_new_string(has_input_scale(in->ckpt) ? "NVFP4" : "W4A16_NVFP4")) &&
+                    oq_json_append(in->held, quant);
     if (!ok) return oq_fail(env, OQ_E_NOMEM, "no memory for quantization metadata");
     input.quant = quant;
     input.method = &oq_method_modelopt_fp4;
@@ -114,8 +125,8 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
             smooth->name);
     if (!row->spelling) {
         if (is_plain(ckpt, name)) return OQ_OK;
-        const oq_block_layout layout = {.kind = row->block.kind,
-                                        .tiled = oq_ckpt_metadata(ckpt, "_quantization_metadata") != NULL};
+        oq_block_layout layout = row->block;
+        layout.tiled = oq_ckpt_metadata(ckpt, "_quantization_metadata") != NULL;
         OQ_TRY(oq_block_locate(env, &layout, NULL, ckpt, name, n, k, out));
         *found = true;
         return OQ_OK;
@@ -125,7 +136,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
 
 const oq_dialect oq_dialect_modelopt = {
     .name = "modelopt",
-    .help = "ModelOpt's FP8, INT8, MXFP8 and NVFP4 (its activations stay as they are), also mixed per layer",
+    .help = "ModelOpt's FP8, INT8, MXFP8 and NVFP4, also mixed per layer",
     .method = &oq_method_modelopt,
     .detect = detect,
     .read = read_declared,

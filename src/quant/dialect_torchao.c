@@ -1,6 +1,10 @@
 /* dialect_torchao.c -- TorchAO's tensor subclasses as safetensors holds them: module.weight is taken apart into
  * `_weight_qdata` and `_weight_scale`, and the header's entry of its name tells the class and its arguments. */
+#include "quant/block_planes.h"
+#include "quant/packed_planes.h"
 #include "quant/scaled_planes.h"
+
+#include "base/size.h"
 
 #include <string.h>
 
@@ -65,21 +69,202 @@ static oq_status read_class(oq_env *env, const oq_ckpt *ckpt, const char *name, 
     return OQ_OK;
 }
 
+/* ---- integers of a byte each, in groups: IntxUnpackedToInt8Tensor ---------------------------------------- */
+
+typedef struct intx { /* one layer of them */
+    oq_env *env;
+    const char *name;
+    int64_t n, k, bits, group; /* bits: of the format that holds them */
+    const oq_ckpt_tensor *codes, *scale, *zero;
+} intx;
+
+static int half_of(int64_t bits)
+{
+    return 1 << (bits - 1);
+}
+
+/* arg[0] bits, arg[1] columns of a group in the file, arg[2] those of the format */
+static void make_intx_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    const int64_t bits = self->arg[0], row_bytes = (k * bits + 7) / 8;
+    const int8_t *const src = (const int8_t *)self->tensor->data;
+    memset(dst, 0, (size_t)(n * row_bytes));
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t c = 0; c < k; c++)
+            oq_code_put((uint8_t *)dst + r * row_bytes, c, (int)bits,
+                        (uint8_t)(src[r * k + c] + half_of(bits)));
+}
+
+static void make_intx_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    const int64_t groups = oq_ceil_div(k, self->arg[2]), stored = oq_ceil_div(k, self->arg[1]);
+    const int8_t *const src = (const int8_t *)self->tensor->data;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t j = 0; j < groups; j++)
+            ((uint8_t *)dst)[r * groups + j] =
+                (uint8_t)(src[r * stored + j * self->arg[2] / self->arg[1]] + half_of(self->arg[0]));
+}
+
+static oq_status read_intx(const oq_json *data, intx *x)
+{
+    const oq_json *block = oq_json_get(data, "block_size"),
+                  *act = oq_json_get(data, "activation_quantization");
+    const char *type = oq_json_string(oq_json_get(oq_json_get(data, "target_dtype"), "_data"));
+    const int bits = type && strncmp(type, "int", 3) == 0 && type[3] >= '1' && type[3] <= '8' && !type[4]
+                         ? type[3] - '0'
+                         : 0;
+    x->bits = bits <= 2 ? 2 : bits <= 4 ? bits : 8;
+    x->group = oq_json_int(oq_json_at(block, 1), 0);
+    if (oq_json_type(act) != OQ_JSON_NULL)
+        return oq_fail(x->env, OQ_E_UNSUPPORTED,
+                       "layer '%s': activations '%s' are not in this build yet; plain ones are", x->name,
+                       oq_json_string(act) ? oq_json_string(act) : "(unnamed)");
+    if (bits && oq_json_int(oq_json_at(block, 0), 0) == 1 && x->group > 0 && x->group <= x->k) return OQ_OK;
+    return oq_fail(
+        x->env, OQ_E_UNSUPPORTED,
+        "layer '%s': codes of type '%s' in blocks of [%lld, %lld] are not in this build yet; int1 to int8 in "
+        "blocks of [1, columns] are",
+        x->name, type ? type : "(none)", (long long)oq_json_int(oq_json_at(block, 0), 0),
+        (long long)x->group);
+}
+
+static oq_status check_bytes(const intx *x, const oq_ckpt_tensor *t, const char *suffix, int64_t cols,
+                             bool codes)
+{
+    const int half = half_of(x->bits);
+    if (!t) return oq_fail(x->env, OQ_E_FORMAT, "tensor '%s.%s' is missing", x->name, suffix);
+    if (t->dtype != &oq_dtype_i8 || t->n_dims != 2 || t->dim[0] != x->n || t->dim[1] != cols)
+        return oq_fail(x->env, OQ_E_FORMAT, "tensor '%s' has %lld values of %s, it needs [%lld, %lld] of I8",
+                       t->name, (long long)t->elems, t->type_name, (long long)x->n, (long long)cols);
+    for (int64_t i = 0; t->data && i < t->elems; i++) {
+        const int code = (int8_t)t->data[i];
+        if (code >= -half && code < half) continue;
+        return oq_fail(x->env, OQ_E_FORMAT, "tensor '%s' has %s %d at index %lld, outside of %lld bits",
+                       t->name, codes ? "code" : "zero point", code, (long long)i, (long long)x->bits);
+    }
+    return OQ_OK;
+}
+
+static bool all_zero(const oq_ckpt_tensor *t)
+{
+    for (size_t i = 0; t->data && i < t->bytes; i++)
+        if (t->data[i]) return false;
+    return true;
+}
+
+static oq_status locate_intx(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                             const oq_json *data, oq_part_source *out, bool *found)
+{
+    intx x = {.env = env, .name = name, .n = n, .k = k};
+    OQ_TRY(read_intx(data, &x));
+    x.codes = oq_scaled_find(ckpt, name, "_weight_qdata");
+    x.zero = oq_scaled_find(ckpt, name, "_weight_zero_point");
+    const int64_t groups = oq_ceil_div(k, x.group), of_format = oq_group_of_format(x.group, groups);
+    if (!of_format)
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "layer '%s' has groups of %lld columns; multiples of 32 and whole rows are read", name,
+                       (long long)x.group);
+    OQ_TRY(check_bytes(&x, x.codes, "_weight_qdata", k, true));
+    OQ_TRY(check_bytes(&x, x.zero, "_weight_zero_point", groups, false));
+    OQ_TRY(oq_group_scale(env, ckpt, name, "_weight_scale", n, groups, &x.scale));
+    const oq_plane_source plane = {.arg = {x.bits, x.group, of_format}};
+    *out = (oq_part_source){.format = oq_format_int((int)x.bits, (int)of_format, !all_zero(x.zero))};
+    for (int p = OQ_PLANE_DATA; p <= OQ_PLANE_ZERO; p++) out->plane[p] = plane;
+    out->plane[OQ_PLANE_DATA].tensor = x.codes, out->plane[OQ_PLANE_DATA].make = make_intx_codes;
+    out->plane[OQ_PLANE_SCALE].tensor = x.scale, out->plane[OQ_PLANE_SCALE].make = oq_group_make_scales;
+    out->plane[OQ_PLANE_ZERO].tensor = x.zero, out->plane[OQ_PLANE_ZERO].make = make_intx_zeros;
+    *found = true;
+    return OQ_OK;
+}
+
+/* ---- blocks: MXTensor, NVFP4Tensor --------------------------------------------------------------------- */
+
+static const char *data_word(const oq_json *data, const char *key)
+{
+    const char *text = oq_json_string(oq_json_get(oq_json_get(data, key), "_data"));
+    return text ? text : "";
+}
+
+/* The exponents of activations: the class's arguments again, for them. */
+static oq_status read_mx_act(oq_env *env, const oq_json *data, const char *name, oq_block_layout *out)
+{
+    static const struct {
+        const char *mode;
+        oq_act_scale scale;
+    } modes[] = {{"RCEIL", OQ_ACT_DYNAMIC_MX_CEIL},
+                 {"FLOOR", OQ_ACT_DYNAMIC_MX_FLOOR},
+                 {"EVEN", OQ_ACT_DYNAMIC_MX_EVEN}};
+    const oq_json *act = oq_json_get(oq_json_get(data, "act_quant_kwargs"), "_data");
+    out->weight_only = oq_json_type(act) == OQ_JSON_NULL;
+    if (out->weight_only) return OQ_OK;
+    for (size_t i = 0; i < OQ_COUNT(modes); i++)
+        if (strcmp(modes[i].mode, data_word(act, "scaling_mode")) == 0) out->act_scale = modes[i].scale;
+    if (out->act_scale != OQ_ACT_NONE &&
+        strcmp(data_word(act, "elem_dtype"), data_word(data, "elem_dtype")) == 0)
+        return OQ_OK;
+    return oq_fail(env, OQ_E_UNSUPPORTED,
+                   "layer '%s': activations of type '%s' with exponents by '%s' are not in this build yet; "
+                   "the weights' own "
+                   "type by RCEIL, FLOOR or EVEN is",
+                   name, data_word(act, "elem_dtype"), data_word(act, "scaling_mode"));
+}
+
+static oq_status locate_mx(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                           const oq_json *data, oq_part_source *out, bool *found)
+{
+    static const oq_block_names names = {"_weight_qdata", "_weight_scale", "", "", false};
+    const char *type = data_word(data, "elem_dtype");
+    const bool four = strcmp(type, "float4_e2m1fn_x2") == 0;
+    oq_block_layout layout = {.kind = four ? OQ_BLOCK_MXFP4 : OQ_BLOCK_MXFP8,
+                              .names = &names,
+                              .tiled = oq_json_bool(oq_json_get(data, "is_swizzled_scales"), false)};
+    if (!four && strcmp(type, "float8_e4m3fn") != 0)
+        return oq_fail(
+            env, OQ_E_UNSUPPORTED,
+            "layer '%s' has MX codes of type '%s', which is not in this build yet; float8_e4m3fn and "
+            "float4_e2m1fn_x2 are",
+            name, type);
+    OQ_TRY(read_mx_act(env, data, name, &layout));
+    OQ_TRY(oq_block_locate(env, &layout, NULL, ckpt, name, n, k, out));
+    *found = true;
+    return OQ_OK;
+}
+
+/* ---- one layer ----------------------------------------------------------------------------------------- */
+
+typedef struct class_row {
+    const char *name;
+    const oq_scaled_spelling *spelling; /* NULL: locate */
+    oq_status (*locate)(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                        const oq_json *data, oq_part_source *out, bool *found);
+} class_row;
+
+static const class_row classes[] = {
+    {"Float8Tensor", &fp8, NULL},
+    {"Int8Tensor", &int8, NULL},
+    {"IntxUnpackedToInt8Tensor", NULL, locate_intx},
+    {"MXTensor", NULL, locate_mx},
+};
+
 static oq_status locate_class(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
                               int64_t n, int64_t k, const char *class_name, const oq_json *json,
                               oq_part_source *out, bool *found)
 {
-    const bool is_fp8 = class_name && strcmp(class_name, "Float8Tensor") == 0;
+    const oq_json *data = oq_json_get(json, "_data");
     oq_scaled_rules rules;
-    if (!is_fp8 && !(class_name && strcmp(class_name, "Int8Tensor") == 0))
-        return oq_fail(env, OQ_E_UNSUPPORTED,
-                       "layer '%s' is a TorchAO tensor of class '%s', which is not in this build yet; "
-                       "'Float8Tensor' and "
-                       "'Int8Tensor' are",
-                       name, class_name ? class_name : "(none in the header)");
-    OQ_TRY(read_rules(env, oq_json_get(json, "_data"), name, &rules));
+    const class_row *row = NULL;
+    for (size_t i = 0; class_name && i < OQ_COUNT(classes) && !row; i++)
+        if (strcmp(classes[i].name, class_name) == 0) row = &classes[i];
+    if (!row)
+        return oq_fail(
+            env, OQ_E_UNSUPPORTED,
+            "layer '%s' is a TorchAO tensor of class '%s', which is not in this build yet; Float8Tensor, "
+            "Int8Tensor, IntxUnpackedToInt8Tensor and MXTensor are",
+            name, class_name ? class_name : "(none in the header)");
+    if (row->locate) return row->locate(env, ckpt, name, n, k, data, out, found);
+    OQ_TRY(read_rules(env, data, name, &rules));
     OQ_TRY(check_zero_points(env, ckpt, name));
-    return oq_scaled_locate(env, is_fp8 ? &fp8 : &int8, &rules, declared, ckpt, name, n, k, out, found);
+    return oq_scaled_locate(env, row->spelling, &rules, declared, ckpt, name, n, k, out, found);
 }
 
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
@@ -105,7 +290,7 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
     if (t->n_dims != 2 || length <= m || strcmp(t->name + length - m, ending) != 0) return false;
     *name_length = length - m;
     *n = t->dim[0];
-    *k = t->dim[1];
+    *k = t->dim[1] * (t->dtype == &oq_dtype_u8 ? 2 : 1);
     return true;
 }
 
@@ -118,7 +303,7 @@ static bool harmless(const oq_ckpt_tensor *t)
 
 const oq_dialect oq_dialect_torchao = {
     .name = "torchao",
-    .help = "TorchAO's Float8Tensor and Int8Tensor, weight only or with a scale per row of activations",
+    .help = "TorchAO's Float8Tensor, Int8Tensor, IntxUnpackedToInt8Tensor and MXTensor",
     .method = &oq_method_torchao,
     .detect = detect,
     .read = oq_declared_read,

@@ -39,6 +39,5 @@ const oq_method oq_method_awq = {
     .options = options,
     .serialized = true,
     .tolerated = "*",
-    .missing = OQ_METHOD_MISSING,
     .validate = validate,
 };

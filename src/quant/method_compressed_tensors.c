@@ -27,7 +27,7 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
 const oq_method oq_method_compressed_tensors = {
     .name = "compressed-tensors",
     .aliases = "compressed_tensor,llm_compressor,llmcompressor",
-    .help = "llm-compressor checkpoints: FP8, INT8, MXFP8, MXFP4; INT4 and NVFP4 are refused by name",
+    .help = "llm-compressor checkpoints: FP8, INT8, packed integers, MXFP8, MXFP4, NVFP4",
     .options = options,
     .serialized = true,
     .tolerated = "*",

@@ -64,7 +64,7 @@ static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_
             layer->component, layer->name);
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
         if (strcmp(rows[i].strategy, strategy) == 0)
-            *out = (oq_scheme){rows[i].weight, &oq_dtype_f8_e4m3, rows[i].act};
+            *out = (oq_scheme){.weight = rows[i].weight, .act = &oq_dtype_f8_e4m3, .act_scale = rows[i].act};
     return OQ_OK;
 }
 

@@ -48,6 +48,5 @@ const oq_method oq_method_gptq = {
     .options = options,
     .serialized = true,
     .tolerated = "*",
-    .missing = OQ_METHOD_MISSING,
     .validate = validate,
 };

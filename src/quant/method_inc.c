@@ -82,7 +82,7 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
 const oq_method oq_method_inc = {
     .name = "inc",
     .aliases = "auto_round,autoround,intel",
-    .help = "checkpoints by Intel AutoRound: FP8, MXFP8, MXFP4; integers and NVFP4 are refused by name",
+    .help = "checkpoints by Intel AutoRound: integers of 2 to 8 bits, FP8, MXFP8, MXFP4, NVFP4",
     .options = options,
     .serialized = true,
     .tolerated = "*",

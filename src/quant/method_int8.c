@@ -15,7 +15,8 @@ static const oq_method_option options[] = {
 static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out)
 {
     (void)env, (void)args, (void)layer;
-    *out = (oq_scheme){&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN};
+    *out = (oq_scheme){
+        .weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN};
     return OQ_OK;
 }
 

@@ -118,7 +118,7 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
 
 MODELOPT(oq_method_modelopt, "modelopt", "modelopt_fp8", "FP8 and INT8 checkpoints by NVIDIA ModelOpt");
 MODELOPT(oq_method_modelopt_fp4, "modelopt_fp4", "nvfp4,fp4,modelopt_nvfp4",
-         "NVFP4 checkpoints by NVIDIA ModelOpt; activations stay as they are");
+         "NVFP4 checkpoints by NVIDIA ModelOpt, with 4-bit activations or plain ones");
 MODELOPT(oq_method_modelopt_mixed, "modelopt_mixed", NULL,
          "checkpoints by NVIDIA ModelOpt with an algorithm per layer");
 MODELOPT(oq_method_modelopt_mxfp8, "modelopt_mxfp8", NULL, "MXFP8 checkpoints by NVIDIA ModelOpt");

@@ -11,7 +11,7 @@ static const oq_method_option options[] = {
 static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out)
 {
     (void)env, (void)args, (void)layer;
-    *out = (oq_scheme){&oq_format_mxfp8, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX};
+    *out = (oq_scheme){.weight = &oq_format_mxfp8, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_MX};
     return OQ_OK;
 }
 

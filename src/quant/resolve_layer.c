@@ -248,7 +248,7 @@ static oq_status use_file(decision *d)
                            "of one product '%s'",
                            d->component->name, l->parts[0], oq_act_scale_name(first->act_scale), l->parts[i],
                            oq_act_scale_name(d->out->part[i].act_scale), l->name);
-    d->out->scheme = (oq_scheme){whole, first->act, first->act_scale};
+    d->out->scheme = (oq_scheme){.weight = whole, .act = first->act, .act_scale = first->act_scale};
     d->out->quantized = d->out->serialized = true;
     return set_reason(d, d->component->declared.method->name);
 }

@@ -60,28 +60,30 @@ static size_t first_below(const oq_ckpt *ckpt, const char *name)
     return low;
 }
 
-static bool is_known(const part *p, const char *suffix)
+const oq_ckpt_tensor *oq_scaled_stranger(const oq_ckpt *ckpt, const char *name, const char *known)
 {
-    const oq_scaled_spelling *s = p->spelling;
-    return strcmp(suffix, weight_name(s)) == 0 || strcmp(suffix, "bias") == 0 ||
-           oq_csv_has(input_names(s), suffix) || oq_csv_has(s->scale_names, suffix) ||
-           (s->spare_names && oq_csv_has(s->spare_names, suffix));
+    const size_t length = strlen(name);
+    for (size_t i = first_below(ckpt, name); i < ckpt->n_tensors; i++) {
+        const oq_ckpt_tensor *t = &ckpt->tensors[i];
+        if (strncmp(t->name, name, length) != 0 || t->name[length] != '.') break;
+        const char *suffix = t->name + length + 1;
+        if (!strchr(suffix, '.') && !oq_csv_has(known, suffix)) return t;
+    }
+    return NULL;
 }
 
-/* Tensors directly beside the weight ("name.x", not "name.x.y") that this spelling does not know. */
+/* Tensors beside the weight that this spelling does not know. */
 static oq_status refuse_unknown(const part *p)
 {
-    const size_t length = strlen(p->name);
-    for (size_t i = first_below(p->ckpt, p->name); i < p->ckpt->n_tensors; i++) {
-        const char *name = p->ckpt->tensors[i].name;
-        if (strncmp(name, p->name, length) != 0 || name[length] != '.') break;
-        const char *suffix = name + length + 1;
-        if (!strchr(suffix, '.') && !is_known(p, suffix))
-            return oq_fail(p->env, OQ_E_UNSUPPORTED,
-                           "tensor '%s' stands beside '%s' and is no part of the %s spelling", name,
-                           p->weight->name, p->spelling->code->label);
-    }
-    return OQ_OK;
+    const oq_scaled_spelling *s = p->spelling;
+    char known[256];
+    snprintf(known, sizeof known, "%s,bias,%s,%s,%s", weight_name(s), input_names(s), s->scale_names,
+             s->spare_names ? s->spare_names : "bias");
+    const oq_ckpt_tensor *other = oq_scaled_stranger(p->ckpt, p->name, known);
+    if (!other) return OQ_OK;
+    return oq_fail(p->env, OQ_E_UNSUPPORTED,
+                   "tensor '%s' stands beside '%s' and is no part of the %s spelling", other->name,
+                   p->weight->name, s->code->label);
 }
 
 /* The one tensor under any of the suffixes; two of them are an error. */

@@ -29,6 +29,8 @@ typedef struct oq_scaled_rules { /* what the metadata says about a layer's plane
 
 /* "name.suffix"; NULL: none. */
 const oq_ckpt_tensor *oq_scaled_find(const oq_ckpt *ckpt, const char *name, const char *suffix);
+/* The first tensor directly beside ("name.x", not "name.x.y") that the csv does not list; NULL: none. */
+const oq_ckpt_tensor *oq_scaled_stranger(const oq_ckpt *ckpt, const char *name, const char *known);
 /* True if some tensor "X.weight" holds codes and has its scale beside it. */
 bool oq_scaled_detect(const oq_scaled_spelling *spelling, const oq_ckpt *ckpt);
 /* oq_dialect.locate for such a spelling. */

@@ -35,6 +35,9 @@ static const struct treatment {
     {&oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
     {&oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX},
     {&oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX_Q725},
+    {&oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX_FLOOR},
+    {&oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX_CEIL},
+    {&oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX_EVEN},
     {&oq_dtype_f4_e2m1, OQ_ACT_STATIC_NVFP4},
 };
 
@@ -42,7 +45,7 @@ static const struct treatment {
 static bool sensible(const oq_scheme *s)
 {
     const oq_format *const f = s->weight;
-    const bool mx = s->act_scale == OQ_ACT_DYNAMIC_MX || s->act_scale == OQ_ACT_DYNAMIC_MX_Q725;
+    const bool mx = oq_act_is_mx(s->act_scale);
     if (mx)
         return f == &oq_format_mxfp8 || f == &oq_format_mxfp4 || f == &oq_format_nf4_b64 ||
                f == &oq_format_bf16;
@@ -352,18 +355,18 @@ static void bench_case(kcheck *kc, const oq_linear_kernel *kernel, const oq_sche
 static void bench_kernel(kcheck *kc, const oq_linear_kernel *kernel)
 {
     static const oq_scheme schemes[] = {
-        {&oq_format_f32, NULL, OQ_ACT_NONE},
-        {&oq_format_bf16, NULL, OQ_ACT_NONE},
-        {&oq_format_fp8_e4m3_channel, NULL, OQ_ACT_NONE},
-        {&oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
-        {&oq_format_fp8_e4m3_block128, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_GROUP},
-        {&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
-        {&oq_format_mxfp8, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
-        {&oq_format_mxfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX},
-        {&oq_format_nvfp4, NULL, OQ_ACT_NONE},
-        {&oq_format_nf4_b64, NULL, OQ_ACT_NONE},
-        {&oq_format_nf4_b64_nested, NULL, OQ_ACT_NONE},
-        {&oq_format_int4z_g128, NULL, OQ_ACT_NONE},
+        {.weight = &oq_format_f32, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_bf16, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_fp8_e4m3_channel, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_fp8_e4m3_channel, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
+        {.weight = &oq_format_fp8_e4m3_block128, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_GROUP},
+        {.weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
+        {.weight = &oq_format_mxfp8, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_MX},
+        {.weight = &oq_format_mxfp4, .act = &oq_dtype_f4_e2m1, .act_scale = OQ_ACT_DYNAMIC_MX},
+        {.weight = &oq_format_nvfp4, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_nf4_b64, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_nf4_b64_nested, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_int4z_g128, .act = NULL, .act_scale = OQ_ACT_NONE},
     };
     for (size_t i = 0; i < OQ_COUNT(schemes); i++)
         for (size_t s = 0; s < OQ_COUNT(bench_shapes); s++) {
@@ -393,7 +396,8 @@ void kcheck_linear(kcheck *kc)
         kc_row row = {.kernel = kernel->name};
         for (size_t f = 0; oq_format_list[f]; f++)
             for (size_t t = 0; t < OQ_COUNT(treatments); t++) {
-                const oq_scheme scheme = {oq_format_list[f], treatments[t].act, treatments[t].how};
+                const oq_scheme scheme = {
+                    .weight = oq_format_list[f], .act = treatments[t].act, .act_scale = treatments[t].how};
                 if (!sensible(&scheme) || (!scheme.weight->encode && !scheme.weight->block->encode)) continue;
                 for (int c = 0; c < (takes_all(kernel) ? CASES / 3 : CASES); c++)
                     check_case(kc, &row, kernel, &scheme, c);

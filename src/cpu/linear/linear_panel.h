@@ -140,8 +140,8 @@ static inline bool oq_panel_fp8_unfolded(const oq_linear_spec *spec)
 static inline bool oq_panel_any(const oq_linear_spec *spec)
 {
     const oq_scheme *const s = &spec->scheme;
-    const bool groups = s->act_scale == OQ_ACT_DYNAMIC_GROUP || s->act_scale == OQ_ACT_DYNAMIC_MX ||
-                        s->act_scale == OQ_ACT_DYNAMIC_MX_Q725 || s->act_scale == OQ_ACT_STATIC_NVFP4;
+    const bool groups = s->act_scale == OQ_ACT_DYNAMIC_GROUP || oq_act_is_mx(s->act_scale) ||
+                        s->act_scale == OQ_ACT_STATIC_NVFP4;
     return s->weight->decode_span && (!s->act || groups) && oq_panel_fits(spec);
 }
 

@@ -20,8 +20,8 @@ static inline float e2m1_nearest(float x)
 /* x becomes code * scale, a power of two per group: oq_act_quantize_row without the codes in between. */
 static inline void row_mx(const oq_scheme *scheme, float *x, int64_t k)
 {
-    const bool four = scheme->act == &oq_dtype_f4_e2m1, q725 = scheme->act_scale == OQ_ACT_DYNAMIC_MX_Q725;
-    const oq_e8m0_rule rule = !four ? oq_e8m0_e4m3_ceil : q725 ? oq_e8m0_e2m1_q725 : oq_e8m0_e2m1_floor;
+    const bool four = scheme->act == &oq_dtype_f4_e2m1;
+    const oq_e8m0_rule rule = oq_act_mx_rule(scheme->act_scale, scheme->act);
     for (int64_t first = 0; first < k; first += OQ_ACT_MX_GROUP) {
         const int64_t n = k - first < OQ_ACT_MX_GROUP ? k - first : OQ_ACT_MX_GROUP;
         float *const at = x + first;
@@ -46,7 +46,7 @@ static inline void any_prologue(const oq_panel_job *job, int64_t row)
     memset(a + k, 0, (size_t)(job->layout.depth - k) * sizeof *a);
     job->row_scale[row] = 1.0f;
     if (!scheme->act) return;
-    if (scheme->act_scale == OQ_ACT_DYNAMIC_MX || scheme->act_scale == OQ_ACT_DYNAMIC_MX_Q725) {
+    if (oq_act_is_mx(scheme->act_scale)) {
         row_mx(scheme, a, k);
         return;
     }

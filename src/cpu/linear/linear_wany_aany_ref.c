@@ -14,12 +14,9 @@ static bool ref_accepts(const oq_linear_spec *spec)
     return spec->n > 0 && spec->k > 0 && spec->scheme.weight != NULL;
 }
 
-/* Bytes of one plane as packed; the activation scale is the layer's, not the format's. */
 static size_t plane_bytes(const oq_linear_spec *spec, int plane)
 {
-    if (plane == OQ_PLANE_INPUT_SCALE) return oq_act_is_static(spec->scheme.act_scale) ? sizeof(float) : 0;
-    const oq_format *const f = spec->scheme.weight;
-    return f->plane_bytes(f, (oq_plane)plane, spec->n, spec->k);
+    return oq_scheme_plane_bytes(&spec->scheme, (oq_plane)plane, spec->n, spec->k);
 }
 
 static size_t ref_packed_bytes(const oq_linear_spec *spec)

@@ -121,7 +121,8 @@ static void test_every_scheme_runs_somewhere(void **state)
     for (size_t f = 0; oq_format_list[f]; f++)
         for (int s = OQ_ACT_NONE; s < OQ_N_ACT_SCALES; s++) {
             const oq_dtype *const act = s == OQ_ACT_NONE ? NULL : &oq_dtype_f8_e4m3;
-            const oq_linear_spec spec = {{oq_format_list[f], act, (oq_act_scale)s}, 3, 5};
+            const oq_linear_spec spec = {
+                {.weight = oq_format_list[f], .act = act, .act_scale = (oq_act_scale)s}, 3, 5};
             const oq_linear_kernel *const kernel = oq_backend_cpu.find_linear(device, &spec);
             assert_non_null(kernel);
             assert_string_equal(kernel->name, "linear_wany_aany_ref");
@@ -134,13 +135,13 @@ static void test_choice_at_each_level(void **state)
 {
     oq_env *env = *state;
     static const oq_scheme schemes[] = {
-        {&oq_format_f32, NULL, OQ_ACT_NONE},
-        {&oq_format_bf16, NULL, OQ_ACT_NONE},
-        {&oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
-        {&oq_format_fp8_e4m3_block128, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_GROUP},
-        {&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
-        {&oq_format_mxfp8, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
-        {&oq_format_nf4_b64_nested, NULL, OQ_ACT_NONE},
+        {.weight = &oq_format_f32, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_bf16, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_fp8_e4m3_channel, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
+        {.weight = &oq_format_fp8_e4m3_block128, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_GROUP},
+        {.weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
+        {.weight = &oq_format_mxfp8, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_MX},
+        {.weight = &oq_format_nf4_b64_nested, .act = NULL, .act_scale = OQ_ACT_NONE},
     };
     static const struct {
         const char *level, *kernel[OQ_COUNT(schemes)];
@@ -197,7 +198,8 @@ static void test_reference_product(void **state)
     oq_env *env = *state;
     oq_device *device = NULL;
     assert_int_equal(oq_backend_cpu.open(env, 0, "ref", &device), OQ_OK);
-    const oq_linear_spec spec = {{&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN}, 2, 2};
+    const oq_linear_spec spec = {
+        {.weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN}, 2, 2};
     const oq_linear_kernel *const kernel = oq_backend_cpu.find_linear(device, &spec);
     const int8_t codes[] = {64, 127, 64, -127};
     const float scales[] = {4.0f / 127.0f, 1.0f / 127.0f}, bias[] = {10.0f, 20.0f};

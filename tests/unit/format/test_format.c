@@ -367,8 +367,10 @@ static void test_int8_known(void **state)
 static void test_act_e4m3(void **state)
 {
     (void)state;
-    const oq_scheme token = {&oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN};
-    const oq_scheme fixed = {&oq_format_fp8_e4m3_tensor, &oq_dtype_f8_e4m3, OQ_ACT_STATIC_TENSOR};
+    const oq_scheme token = {
+        .weight = &oq_format_fp8_e4m3_channel, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_TOKEN};
+    const oq_scheme fixed = {
+        .weight = &oq_format_fp8_e4m3_tensor, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_STATIC_TENSOR};
     const float x[] = {1.0f, -0.5f, 0.25f, 3.0f}, zero[4] = {0};
     uint8_t codes[4];
     float scale = -1.0f;
@@ -388,7 +390,8 @@ static void test_act_groups(void **state)
 {
     (void)state;
     enum { K = 300 };
-    const oq_scheme scheme = {&oq_format_fp8_e4m3_block128, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_GROUP};
+    const oq_scheme scheme = {
+        .weight = &oq_format_fp8_e4m3_block128, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_GROUP};
     float x[K], scales[4] = {-1, -1, -1, -1};
     uint8_t codes[K];
     for (int i = 0; i < K; i++) x[i] = i < 128 ? (float)i : i < 256 ? 0.0f : -0.5f;
@@ -401,7 +404,8 @@ static void test_act_groups(void **state)
 static void test_act_i8(void **state)
 {
     (void)state;
-    const oq_scheme scheme = {&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN};
+    const oq_scheme scheme = {
+        .weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN};
     const float x[] = {-1.3984375f, 2.796875f, -2.0f, 1.0f}, zero[4] = {0}, tiny[] = {1e-39f, 0, 0, 0};
     static const int8_t expected[] = {-64, 127, -91, 45}, zeros[4] = {0};
     int8_t codes[4];
@@ -421,11 +425,11 @@ static void test_act_non_finite(void **state)
 {
     (void)state;
     static const oq_scheme schemes[] = {
-        {&oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
-        {&oq_format_fp8_e4m3_tensor, &oq_dtype_f8_e4m3, OQ_ACT_STATIC_TENSOR},
-        {&oq_format_fp8_e4m3_block128, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_GROUP},
-        {&oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
-        {&oq_format_int8_tensor, &oq_dtype_i8, OQ_ACT_STATIC_TENSOR},
+        {.weight = &oq_format_fp8_e4m3_channel, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
+        {.weight = &oq_format_fp8_e4m3_tensor, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_STATIC_TENSOR},
+        {.weight = &oq_format_fp8_e4m3_block128, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_GROUP},
+        {.weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
+        {.weight = &oq_format_int8_tensor, .act = &oq_dtype_i8, .act_scale = OQ_ACT_STATIC_TENSOR},
     };
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (size_t s = 0; s < OQ_COUNT(schemes); s++)
@@ -441,9 +445,11 @@ static void test_act_non_finite(void **state)
 static void test_scheme_text(void **state)
 {
     (void)state;
-    const oq_scheme fp8 = {&oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN};
-    const oq_scheme plain = {&oq_format_bf16, NULL, OQ_ACT_NONE};
-    const oq_scheme block = {&oq_format_fp8_e4m3_block128, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_GROUP};
+    const oq_scheme fp8 = {
+        .weight = &oq_format_fp8_e4m3_channel, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_TOKEN};
+    const oq_scheme plain = {.weight = &oq_format_bf16, .act = NULL, .act_scale = OQ_ACT_NONE};
+    const oq_scheme block = {
+        .weight = &oq_format_fp8_e4m3_block128, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_GROUP};
     char text[64];
     oq_scheme_describe(&fp8, text, sizeof text);
     assert_string_equal(text, "w: fp8_e4m3_channel a: fp8_e4m3 dynamic_token");

@@ -319,9 +319,12 @@ static void test_act_mx(void **state)
 {
     (void)state;
     enum { K = 70 };
-    const oq_scheme w8a8 = {&oq_format_mxfp8, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX};
-    const oq_scheme w4a4 = {&oq_format_mxfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX};
-    const oq_scheme q725 = {&oq_format_mxfp4_q725, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX_Q725};
+    const oq_scheme w8a8 = {
+        .weight = &oq_format_mxfp8, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_MX};
+    const oq_scheme w4a4 = {
+        .weight = &oq_format_mxfp4, .act = &oq_dtype_f4_e2m1, .act_scale = OQ_ACT_DYNAMIC_MX};
+    const oq_scheme q725 = {
+        .weight = &oq_format_mxfp4_q725, .act = &oq_dtype_f4_e2m1, .act_scale = OQ_ACT_DYNAMIC_MX_Q725};
     float x[K] = {0}, scale[4] = {-1, -1, -1, -1};
     uint8_t codes[K];
     x[0] = 450.0f, x[1] = -1.0f, x[32] = 7.5f, x[33] = 0.3f;
@@ -352,7 +355,8 @@ static void test_act_nvfp4(void **state)
 {
     (void)state;
     enum { K = 40 };
-    const oq_scheme scheme = {&oq_format_nvfp4, &oq_dtype_f4_e2m1, OQ_ACT_STATIC_NVFP4};
+    const oq_scheme scheme = {
+        .weight = &oq_format_nvfp4, .act = &oq_dtype_f4_e2m1, .act_scale = OQ_ACT_STATIC_NVFP4};
     float x[K] = {0}, scale[4] = {-1, -1, -1, -1};
     uint8_t codes[K];
     x[0] = 6.0f, x[1] = -1.4f, x[16] = 4000.0f, x[33] = NAN;

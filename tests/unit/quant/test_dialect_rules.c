@@ -240,7 +240,14 @@ static void test_compressed_tensors(void **state)
            "{\"g\": "
            "{\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, \"type\": \"int\"}}}}",
            OQ_E_UNSUPPORTED,
-           "tensor 'a.weight_packed' is in the layout 'pack-quantized', which is not in this build yet");
+           "layer 'a': group 'g' has weights of 4 bits, type 'int', strategy '', which is not in this build "
+           "yet; "
+           "integers in groups or per channel are packed this way");
+    refuse(w,
+           "{\"quant_method\": \"compressed-tensors\", \"format\": \"marlin-24\", \"config_groups\": {\"g\": "
+           "{\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, \"type\": \"int\"}}}}",
+           OQ_E_UNSUPPORTED,
+           "tensor 'a.weight_packed' is in the layout 'marlin-24', which is not in this build yet");
 }
 
 static void test_quanto_and_autoround(void **state)
@@ -279,8 +286,10 @@ static void test_mx_and_torchao(void **state)
         "{\"quant_method\": \"auto-round\", \"bits\": 4, \"group_size\": 32, \"data_type\": \"mx_fp\"}";
     memory_ckpt_init(&w->ckpt);
     memory_ckpt_add(&w->ckpt, "a.weight_packed", &oq_dtype_u8, codes, N, K / 2);
-    refuse(w, nv_fp, OQ_E_UNSUPPORTED,
-           "layer 'a': data_type 'nv_fp' of 4 bits is not in this build yet; fp and mx_fp are");
+    refuse(w, nv_fp, OQ_E_FORMAT, "tensor 'a.weight_scale' is missing: layer 'a' is in NVFP4");
+    refuse(w, "{\"quant_method\": \"auto-round\", \"bits\": 8, \"group_size\": 16, \"data_type\": \"nv_fp\"}",
+           OQ_E_UNSUPPORTED,
+           "layer 'a': data_type 'nv_fp' of 8 bits is not in this build yet; int, fp, mx_fp and nv_fp are");
     refuse(w, mx_fp, OQ_E_FORMAT, "tensor 'a.weight_scale' is missing: layer 'a' is in MXFP4");
     memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_u8, scales, N, 1);
     accept(w, mx_fp, &oq_format_mxfp4, OQ_ACT_NONE);
@@ -302,7 +311,7 @@ static void test_mx_and_torchao(void **state)
     memory_ckpt_add(&w->ckpt, "a._weight_qdata", &oq_dtype_i8, codes, N, K);
     refuse(w, "{\"quant_method\": \"torchao\"}", OQ_E_UNSUPPORTED,
            "layer 'a' is a TorchAO tensor of class '(none in the header)', which is not in this build yet; "
-           "'Float8Tensor' and 'Int8Tensor' are");
+           "Float8Tensor, Int8Tensor, IntxUnpackedToInt8Tensor and MXTensor are");
     start(w, &oq_dtype_bf16);
     accept(w, "{\"quant_method\": \"torchao\"}", NULL, OQ_ACT_NONE);
 }
@@ -367,8 +376,13 @@ static void test_blocks(void **state)
     memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f8_e4m3, e4m3, N, 1);
     refuse(w, MODELOPT("NVFP4"), OQ_E_FORMAT, "tensor 'a.weight_scale_2' is missing: layer 'a' is in NVFP4");
     add(w, "a.weight_scale_2", &oq_dtype_f32, &one, -1);
-    accept(w, MODELOPT("NVFP4"), &oq_format_nvfp4, OQ_ACT_NONE);
+    refuse(w, MODELOPT("NVFP4"), OQ_E_FORMAT, "tensor 'a.input_scale' is missing: layer 'a' is in NVFP4");
+    accept(w, MODELOPT("W4A16_NVFP4"), &oq_format_nvfp4, OQ_ACT_NONE);
     accept(w, NULL, &oq_format_nvfp4, OQ_ACT_NONE);
+    add(w, "a.input_scale", &oq_dtype_f32, &one, -1);
+    accept(w, MODELOPT("NVFP4"), &oq_format_nvfp4, OQ_ACT_STATIC_NVFP4);
+    accept(w, NULL, &oq_format_nvfp4, OQ_ACT_STATIC_NVFP4);
+    accept(w, MODELOPT("W4A16_NVFP4"), &oq_format_nvfp4, OQ_ACT_NONE);
     refuse(w, MODELOPT("MXFP8"), OQ_E_FORMAT, "tensor 'a.weight' is U8, MXFP8 codes are F8_E4M3");
     add(w, "a.svdquant_lora_a", &oq_dtype_bf16, plain, K);
     refuse(

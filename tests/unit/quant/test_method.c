@@ -398,7 +398,7 @@ static void expect_scheme(fixture *f, const char *method, const char *json, cons
     const oq_method_args *args = accept(f, method, json, false);
     oq_scheme scheme = {0};
     assert_int_equal(args->method->choose(f->env, args, &layer, &scheme), OQ_OK);
-    assert_true(oq_scheme_equal(&scheme, &(oq_scheme){weight, act, scale}));
+    assert_true(oq_scheme_equal(&scheme, &(oq_scheme){.weight = weight, .act = act, .act_scale = scale}));
 }
 
 /* Edges that do not fill a block (200 x 100 here) change nothing. */
@@ -448,7 +448,7 @@ static const char *choose_by_size(void *user, const char *name, int64_t n, int64
     int *calls = user;
     ++*calls;
     if (strcmp(name, "transformer.layers.0.w2") != 0 || n != 200 || k != 100) return "wrong";
-    static const char *const answers[] = {"fp8", "none", "int8", NULL, "nonsense", "gptq"};
+    static const char *const answers[] = {"fp8", "none", "int8", NULL, "nonsense", "quark"};
     return answers[*calls - 1];
 }
 
@@ -473,7 +473,7 @@ static void test_registered(void **state)
         const char *words;
     } rows[] = {{OQ_E_UNSUPPORTED, "method 'My-Mix' refuses layer 'transformer.layers.0.w2' of 200 x 100"},
                 {OQ_E_CONFIG, "My-Mix: unknown quantization method 'nonsense'"},
-                {OQ_E_UNSUPPORTED, "method 'gptq', which is not in this build yet"}};
+                {OQ_E_UNSUPPORTED, "method 'quark', which is not in this build yet"}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         assert_int_equal(args->method->choose(f->env, args, &layer, &scheme), rows[i].status);
         if (!strstr(oq_env_error(f->env), rows[i].words)) fail_msg("%s", oq_env_error(f->env));

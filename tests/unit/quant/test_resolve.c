@@ -309,13 +309,14 @@ static void test_missing(void **state)
                   "transformer|'layers.1.feed_forward.w2'|'svdquant'|not in this build yet");
     static const struct {
         const char *request, *method;
-    } rows[] = {{"gptq", "gptq"}, {"mxfp4_dualscale", "mxfp4_dualscale"}};
+    } rows[] = {{"quark", "quark"}, {"mxfp4_dualscale", "mxfp4_dualscale"}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         char words[96];
         snprintf(words, sizeof words, "method '%s' is not in this build yet|'layers.0.attention.to_qkv'",
                  rows[i].method);
         refuse_plan(w, rows[i].request, OQ_E_UNSUPPORTED, words);
     }
+    refuse(w, "gptq", OQ_E_MISMATCH, "'gptq' reads checkpoints that were quantized beforehand|plain");
     refuse(w, "{\"method\": \"auto-round\", \"bits\": 4, \"group_size\": 128}", OQ_E_MISMATCH,
            "'inc' reads checkpoints that were quantized beforehand|plain");
 }

@@ -283,8 +283,8 @@ static void test_spellings(void **state)
          "{\"quant_method\": \"modelopt\", \"quant_algo\": \"MXFP8\"}",
          .online = "{\"transformer\": {\"method\": \"mxfp8\"}}"},
         {"modelopt_nvfp4", &oq_format_nvfp4, NULL, false,
-         "{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"group_size\": 16}", .online = NULL,
-         .db = 18},
+         "{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A16_NVFP4\", \"group_size\": 16}",
+         .online = NULL, .db = 18},
         {"ct_mxfp4", &oq_format_mxfp4, NULL, false,
          "{\"quant_method\": \"compressed-tensors\", \"format\": \"mxfp4-pack-quantized\", "
          "\"config_groups\": {\"group_0\": "
@@ -292,6 +292,11 @@ static void test_spellings(void **state)
          "32}, "
          "\"input_activations\": {\"num_bits\": 4, \"type\": \"float\", \"group_size\": 32, \"dynamic\": "
          "true}}}}",
+         .online = NULL, .weight = "weight_packed", .db = 18},
+        {"autoround_mxfp4", &oq_format_mxfp4, NULL, false,
+         "{\"quant_method\": \"auto-round\", \"bits\": 4, \"act_bits\": 4, \"group_size\": 32, "
+         "\"data_type\": "
+         "\"mx_fp\", \"packing_format\": \"auto_round:llm_compressor\"}",
          .online = "{\"transformer\": {\"method\": \"mxfp4\"}}", .weight = "weight_packed", .db = 18},
         {"bitsandbytes_nf4", &oq_format_nf4_b64, NULL, false,
          "{\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}",

@@ -1,0 +1,201 @@
+/* format_int.c -- unsigned codes of 2, 3, 4 or 8 bits with an f32 scale per group of 32, 64 or 128 columns of a row:
+ * symmetric (code - half) * scale, or with a zero point (code - zero) * scale. A row of codes is one stream of bits, low
+ * bits first. */
+#include "format/format_group.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "format/float4.h"
+#include "format/float8.h"
+#include "format/format_scaled.h"
+
+static const oq_group_traits traits4 = {
+    .table = oq_int4_table, .scale_bytes = sizeof(float), .zero_bytes = 1};
+
+static int64_t groups_of(const oq_format *f, int64_t k)
+{
+    return k / f->block_k + (k % f->block_k != 0);
+}
+
+static size_t int_plane_bytes(const oq_format *f, int bits, oq_plane plane, int64_t n, int64_t k)
+{
+    size_t bits_of_row = 0, bytes = 0;
+    if (!(f->planes & 1u << plane) || n <= 0 || k <= 0) return 0;
+    if (!oq_size_mul((size_t)k, (size_t)bits, &bits_of_row) || bits_of_row > SIZE_MAX - 7) return SIZE_MAX;
+    const size_t columns = plane == OQ_PLANE_DATA ? (bits_of_row + 7) / 8 : (size_t)groups_of(f, k);
+    if (!oq_size_mul((size_t)n, columns, &bytes)) return SIZE_MAX;
+    if (plane == OQ_PLANE_SCALE && !oq_size_mul(bytes, sizeof(float), &bytes)) return SIZE_MAX;
+    return bytes;
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------------- */
+
+static float zero_of(const uint8_t *zero, int64_t group, int bits)
+{
+    return zero ? (float)zero[group] : (float)(1 << (bits - 1));
+}
+
+/* No code of 2 or 8 bits lies in two bytes; one of 3 bits may. */
+static uint32_t code_at(const uint8_t *row, int64_t i, int bits)
+{
+    const int64_t bit = i * bits;
+    const int shift = (int)(bit & 7);
+    uint32_t word = row[bit >> 3];
+    if (shift + bits > 8) word |= (uint32_t)row[(bit >> 3) + 1] << 8;
+    return word >> shift & ((1u << bits) - 1);
+}
+
+static void int_decode_span(const oq_format *f, int bits, float *dst, const oq_planes *src, int64_t row,
+                            int64_t first, int64_t count, int64_t k)
+{
+    const int64_t groups = groups_of(f, k);
+    const uint8_t *const codes = (const uint8_t *)src->plane[OQ_PLANE_DATA] + row * ((k * bits + 7) / 8);
+    const float *const scale = (const float *)src->plane[OQ_PLANE_SCALE] + row * groups;
+    const uint8_t *const zero = src->plane[OQ_PLANE_ZERO];
+    for (int64_t i = first; i < first + count;) {
+        const int64_t group = i / f->block_k, end = oq_min_i64((group + 1) * f->block_k, first + count);
+        const float from = zero_of(zero, row * groups + group, bits), by = scale[group];
+        for (; i < end; i++) dst[i - first] = ((float)code_at(codes, i, bits) - from) * by;
+    }
+}
+
+static void int4_piece(const oq_format *f, oq_group_piece *out, const oq_planes *src, int64_t row,
+                       int64_t first, int64_t count, int64_t n, int64_t k)
+{
+    (void)n;
+    const int n_scales = oq_group_piece_begin(f, &traits4, out, src, row, first, count, k);
+    const int64_t at = row * groups_of(f, k) + first / f->block_k;
+    const float *const scale = (const float *)src->plane[OQ_PLANE_SCALE] + at;
+    const uint8_t *const zero = src->plane[OQ_PLANE_ZERO];
+    for (int i = 0; i < n_scales; i++) {
+        out->scale[i] = scale[i];
+        out->offset[i] = zero_of(zero, at + i, 4);
+    }
+}
+
+/* ---- encode -------------------------------------------------------------------------------------------- */
+
+/* code = rne(x * inverse) + zero within 0..top; no product is beyond 256. 1.5 * 2^23 has unit 1: adding it rounds. */
+static void encode_codes(uint8_t *restrict codes, const float *x, int64_t count, float inverse, float zero,
+                         int32_t top)
+{
+    const float magic = 0x1.8p23f;
+    const int32_t add = (int32_t)zero - (int32_t)oq_f32_bits(magic);
+    for (int64_t i = 0; i < count; i++) {
+        int32_t q = (int32_t)oq_f32_bits(x[i] * inverse + magic) + add;
+        q = q > top ? top : q;
+        codes[i] = (uint8_t)(q < 0 ? 0 : q);
+    }
+}
+
+/* The number of largest magnitude becomes code 0, that is -half: its sign goes into the scale, and all codes are
+ * used. */
+static float symmetric_group(int bits, uint8_t *codes, const float *x, int64_t count)
+{
+    float most = 0.0f;
+    for (int64_t i = 0; i < count; i++)
+        if (fabsf(x[i]) > fabsf(most)) most = x[i];
+    const float half = (float)(1 << (bits - 1)), amax = oq_amax(x, 1, count, count);
+    const float inverse = -half / most;
+    for (int64_t i = 0; i < count; i++) codes[i] = (uint8_t)(1 << (bits - 1));
+    if (amax != amax) return amax;
+    if (!isfinite(inverse)) return 0.0f;
+    encode_codes(codes, x, count, inverse, half, (1 << bits) - 1);
+    return most / -half;
+}
+
+/* The range from the smallest to the largest number, zero within it, in as many steps as there are codes; zero itself is
+ * a code. */
+static float zero_group(int bits, uint8_t *codes, uint8_t *zero_point, const float *x, int64_t count)
+{
+    const float amax = oq_amax(x, 1, count, count), top = (float)((1 << bits) - 1);
+    float low = 0.0f, high = 0.0f;
+    for (int64_t i = 0; i < count; i++) low = fminf(low, x[i]), high = fmaxf(high, x[i]);
+    const float scale = high / top - low / top, inverse = 1.0f / scale;
+    const bool none = amax != amax || !isfinite(inverse);
+    const float zero = none ? 0.0f : fminf(rintf(-low * inverse), top);
+    *zero_point = (uint8_t)zero;
+    for (int64_t i = 0; i < count; i++) codes[i] = 0;
+    if (!none) encode_codes(codes, x, count, inverse, zero, (1 << bits) - 1);
+    return amax != amax ? amax : none ? 0.0f : scale;
+}
+
+static void pack_codes(uint8_t *row, int64_t first, const uint8_t *codes, int64_t count, int bits)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t bit = (first + i) * bits;
+        const int shift = (int)(bit & 7);
+        row[bit >> 3] = (uint8_t)(row[bit >> 3] | codes[i] << shift);
+        if (shift + bits > 8) row[(bit >> 3) + 1] = (uint8_t)(row[(bit >> 3) + 1] | codes[i] >> (8 - shift));
+    }
+}
+
+static void int_encode(const oq_format *f, int bits, oq_planes_mut *dst, const float *src, int64_t n,
+                       int64_t k)
+{
+    const int64_t row_bytes = (k * bits + 7) / 8;
+    float *scale = dst->plane[OQ_PLANE_SCALE];
+    uint8_t *zero = dst->plane[OQ_PLANE_ZERO], codes[128];
+    memset(dst->plane[OQ_PLANE_DATA], 0, (size_t)(n * row_bytes));
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t c = 0; c < k; c += f->block_k) {
+            const int64_t count = oq_min_i64(f->block_k, k - c);
+            const float *const x = src + r * k + c;
+            *scale++ = f->planes & 1u << OQ_PLANE_ZERO ? zero_group(bits, codes, zero++, x, count)
+                                                       : symmetric_group(bits, codes, x, count);
+            pack_codes((uint8_t *)dst->plane[OQ_PLANE_DATA] + r * row_bytes, c, codes, count, bits);
+        }
+}
+
+/* ---- the formats --------------------------------------------------------------------------------------- */
+
+#define INT_WIDTH(bits)                                                                                      \
+    static size_t int##bits##_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, int64_t k)          \
+    {                                                                                                        \
+        return int_plane_bytes(f, bits, plane, n, k);                                                        \
+    }                                                                                                        \
+    static void int##bits##_encode(const oq_format *f, oq_planes_mut *dst, const float *src, int64_t n,      \
+                                   int64_t k)                                                                \
+    {                                                                                                        \
+        int_encode(f, bits, dst, src, n, k);                                                                 \
+    }
+#define INT_SPAN(bits)                                                                                       \
+    static void int##bits##_decode_span(const oq_format *f, float *dst, const oq_planes *src, int64_t row,   \
+                                        int64_t first, int64_t count, int64_t n, int64_t k)                  \
+    {                                                                                                        \
+        (void)n;                                                                                             \
+        int_decode_span(f, bits, dst, src, row, first, count, k);                                            \
+    }
+INT_WIDTH(2)
+INT_WIDTH(3)
+INT_WIDTH(4)
+INT_WIDTH(8)
+INT_SPAN(2)
+INT_SPAN(3)
+INT_SPAN(8)
+
+/* Codes of four bits go by pieces, which kernels decode themselves. */
+#define int4_decode_span oq_group_decode_span
+#define int2_piece       NULL
+#define int3_piece       NULL
+#define int8_piece       NULL
+
+#define INT(bits, label, group, more_planes)                                                                 \
+    {                                                                                                        \
+        .name = label, .kernel_name = "int" #bits,                                                           \
+        .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE | (more_planes), .block_n = 1,                  \
+        .block_k = group, .plane_bytes = int##bits##_plane_bytes, .decode_row = oq_span_decode_row,          \
+        .decode_span = int##bits##_decode_span, .piece = int##bits##_piece, .encode = int##bits##_encode     \
+    }
+#define INT_GROUP(bits, group)                                                                               \
+    const oq_format oq_format_int##bits##_g##group = INT(bits, "int" #bits "_g" #group, group, 0u);          \
+    const oq_format oq_format_int##bits##z_g##group =                                                        \
+        INT(bits, "int" #bits "z_g" #group, group, 1u << OQ_PLANE_ZERO);
+#define INT_GROUPS(bits) INT_GROUP(bits, 32) INT_GROUP(bits, 64) INT_GROUP(bits, 128)
+
+INT_GROUPS(2)
+INT_GROUPS(3)
+INT_GROUPS(4)
+INT_GROUPS(8)

@@ -1,0 +1,88 @@
+/* dialect_gptq.c -- GPTQ's `qweight`, `qzeros`, `scales`, `g_idx`: zero points are stored less by one, or as they are
+ * where checkpoint_format is gptq_v2. GPTQModel's `dynamic` changes or leaves out single layers. */
+#include "quant/packed_planes.h"
+#include "quant/scaled_planes.h"
+
+#include "base/regex.h"
+
+#include <string.h>
+
+extern const oq_method oq_method_gptq;
+
+static bool detect(const oq_method *named, const oq_ckpt *ckpt)
+{
+    (void)ckpt;
+    return named == &oq_method_gptq;
+}
+
+/* Patterns are tried in the file's order, from the beginning of the name; "-:" leaves the layer out. */
+static oq_status find_override(oq_env *env, const oq_declared *declared, const char *name,
+                               const oq_json **out, bool *left_out)
+{
+    const oq_json *value = NULL;
+    const char *key = NULL;
+    void *at = NULL;
+    *out = NULL;
+    *left_out = false;
+    while (oq_json_next(oq_json_get(declared->options, "dynamic"), &at, &key, &value)) {
+        const bool minus = strncmp(key, "-:", 2) == 0;
+        oq_regex *regex = NULL;
+        OQ_TRY(oq_regex_new(env, minus || strncmp(key, "+:", 2) == 0 ? key + 2 : key, &regex));
+        const bool yes = oq_regex_matches_start(regex, name);
+        oq_regex_free(env, regex);
+        if (!yes) continue;
+        *left_out = minus;
+        *out = minus ? NULL : value;
+        return OQ_OK;
+    }
+    return OQ_OK;
+}
+
+static const oq_json *option(const oq_declared *declared, const oq_json *override, const char *key)
+{
+    const oq_json *own = oq_json_get(override, key);
+    return own ? own : oq_json_get(declared->options, key);
+}
+
+static oq_packed_layout read_layout(const oq_declared *declared, const oq_json *override)
+{
+    const char *format = oq_json_string(oq_json_get(declared->options, "checkpoint_format"));
+    return (oq_packed_layout){
+        .packing = OQ_PACK_GPTQ,
+        .bits = oq_json_int(option(declared, override, "bits"), 0),
+        .group = oq_json_int(option(declared, override, "group_size"), 128),
+        .symmetric = oq_json_bool(option(declared, override, "sym"), true),
+        .zeros_minus_one = !(format && strcmp(format, "gptq_v2") == 0),
+    };
+}
+
+static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
+                        int64_t n, int64_t k, oq_part_source *out, bool *found)
+{
+    const oq_json *override = NULL;
+    bool left_out = false;
+    OQ_TRY(find_override(env, declared, name, &override, &left_out));
+    const oq_packed_layout layout = read_layout(declared, override);
+    OQ_TRY(oq_packed_locate(env, &layout, ckpt, name, n, k, out, found));
+    if (!*found || !left_out) return OQ_OK;
+    *found = false;
+    return oq_fail(env, OQ_E_FORMAT, "layer '%s' is quantized in the file, but 'dynamic' leaves it out",
+                   name);
+}
+
+static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
+                     size_t *name_length, int64_t *n, int64_t *k)
+{
+    const oq_packed_layout layout = read_layout(declared, NULL);
+    return oq_packed_layer_of(&layout, ckpt, t, name_length, n, k);
+}
+
+const oq_dialect oq_dialect_gptq = {
+    .name = "gptq",
+    .help = "GPTQ's packed integers of 2, 3, 4 and 8 bits, gptq and gptq_v2",
+    .method = &oq_method_gptq,
+    .detect = detect,
+    .read = oq_declared_read,
+    .locate = locate,
+    .layer_of = layer_of,
+};

@@ -1,0 +1,289 @@
+/* test_packed.c -- integers in 32-bit words: GPTQ, AWQ, AutoRound, compressed-tensors. Words of known vectors, both
+ * conventions of zero points, groups that do not divide the row, and each way in which metadata and tensors disagree. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "format/float8.h"
+#include "quant/resolve.h"
+
+#include "support/memory_ckpt.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { N = 8, K = 40, GROUPS = 2, WORDS = 5 }; /* groups of 32: the second has 8 columns */
+
+static uint32_t words[K * N], zeros[GROUPS * N];
+static uint16_t scales[GROUPS * N]; /* F16 */
+static int32_t index_of[K];
+
+typedef struct world {
+    oq_env *env;
+    memory_ckpt ckpt;
+    oq_json *quant;
+    oq_resolved *resolved;
+} world;
+
+static void forget(world *w)
+{
+    oq_resolved_free(w->resolved);
+    oq_json_free(w->quant);
+    w->resolved = NULL, w->quant = NULL;
+}
+
+static int setup(void **state)
+{
+    static world w;
+    memset(&w, 0, sizeof w);
+    if (oq_env_new(NULL, &w.env) != OQ_OK) return -1;
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world *w = *state;
+    forget(w);
+    oq_env_free(w->env);
+    return 0;
+}
+
+/* Code of row r, column c in all files here. */
+static uint32_t code_of(int r, int c)
+{
+    return (uint32_t)(3 * r + c) % 16;
+}
+
+/* Scale of row r in group g; every other one is negative. */
+static float scale_of(int r, int g)
+{
+    return (r % 2 ? -0.25f : 0.5f) * (float)(g + 1);
+}
+
+static void add(world *w, const char *name, const oq_dtype *dtype, const void *data, int64_t rows,
+                int64_t cols)
+{
+    memory_ckpt_add(&w->ckpt, name, dtype, data, rows, cols);
+}
+
+static void fill_scales(void)
+{
+    for (int g = 0; g < GROUPS; g++)
+        for (int r = 0; r < N; r++) {
+            const float x = scale_of(r, g);
+            oq_dtype_f16.from_f32(&scales[g * N + r], &x, 1);
+        }
+}
+
+static void start_gptq(world *w, uint32_t zero_word)
+{
+    memset(words, 0, sizeof words);
+    for (int r = 0; r < N; r++)
+        for (int c = 0; c < K; c++) words[c / 8 * N + r] |= code_of(r, c) << 4 * (c % 8);
+    for (int g = 0; g < GROUPS; g++) zeros[g] = zero_word;
+    for (int c = 0; c < K; c++) index_of[c] = c / 32;
+    fill_scales();
+    memory_ckpt_init(&w->ckpt);
+    add(w, "a.qweight", &oq_dtype_i32, words, WORDS, N);
+    add(w, "a.qzeros", &oq_dtype_i32, zeros, GROUPS, 1);
+    add(w, "a.scales", &oq_dtype_f16, scales, GROUPS, N);
+    add(w, "a.g_idx", &oq_dtype_i32, index_of, K, -1);
+}
+
+static void start_awq(world *w)
+{
+    static const int order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    memset(words, 0, sizeof words);
+    for (int c = 0; c < K; c++)
+        for (int i = 0; i < 8; i++) words[c] |= code_of(order[i], c) << 4 * i;
+    for (int g = 0; g < GROUPS; g++) zeros[g] = 0x75316420u; /* row r has zero point r */
+    fill_scales();
+    memory_ckpt_init(&w->ckpt);
+    add(w, "a.qweight", &oq_dtype_i32, words, K, 1);
+    add(w, "a.qzeros", &oq_dtype_i32, zeros, GROUPS, 1);
+    add(w, "a.scales", &oq_dtype_f16, scales, GROUPS, N);
+}
+
+static oq_status locate_k(world *w, const char *config, int64_t k, oq_part_source *part, bool *found)
+{
+    forget(w);
+    oq_env_clear(w->env);
+    *found = false;
+    assert_int_equal(oq_json_parse(w->env, config, strlen(config), "t", &w->quant), OQ_OK);
+    const oq_resolve_input in = {.name = "transformer",
+                                 .class_name = "Net",
+                                 .quantizable = true,
+                                 .quant = w->quant,
+                                 .quant_source = "net/config.json",
+                                 .ckpt = &w->ckpt.ckpt};
+    OQ_TRY(oq_resolve(w->env, NULL, &in, 1, &w->resolved));
+    const oq_resolved_component *c = &w->resolved->components[0];
+    assert_non_null(c->dialect);
+    return c->dialect->locate(w->env, &c->declared, &w->ckpt.ckpt, "a", N, k, part, found);
+}
+
+static void refuse(world *w, const char *config, oq_status status, const char *text)
+{
+    oq_part_source part;
+    bool found = false;
+    assert_int_equal(locate_k(w, config, K, &part, &found), status);
+    assert_false(found);
+    assert_string_equal(oq_env_error(w->env), text);
+}
+
+/* Every weight is (code - zero of its row) * scale. */
+static void accept(world *w, const char *config, const oq_format *format, const int zero[N])
+{
+    static uint8_t room[OQ_N_PLANES][4096];
+    oq_part_source part;
+    oq_planes planes = {{NULL}};
+    bool found = false;
+    float row[K];
+    if (locate_k(w, config, K, &part, &found) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
+    assert_true(found);
+    assert_ptr_equal(part.format, format);
+    assert_null(part.act);
+    for (int p = 0; p < OQ_N_PLANES; p++) {
+        const size_t bytes = format->plane_bytes(format, (oq_plane)p, N, K);
+        if (bytes) oq_plane_read(&part.plane[p], room[p], bytes, N, K);
+        planes.plane[p] = bytes ? room[p] : NULL;
+    }
+    for (int r = 0; r < N; r++) {
+        format->decode_row(format, row, &planes, r, N, K);
+        for (int c = 0; c < K; c++) {
+            const float wanted = (float)((int)code_of(r, c) - zero[r]) * scale_of(r, c / 32);
+            if (row[c] < wanted || row[c] > wanted)
+                fail_msg("row %d column %d is %g, not %g", r, c, (double)row[c], (double)wanted);
+        }
+    }
+}
+
+#define GPTQ(more) "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 32" more "}"
+#define AUTO(more) "{\"quant_method\": \"auto-round\", \"bits\": 4, \"group_size\": 32" more "}"
+#define AWQ(more)  "{\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 32" more "}"
+
+static void test_gptq(void **state)
+{
+    world *w = *state;
+    static const int half[N] = {8, 8, 8, 8, 8, 8, 8, 8}, plus_one[N] = {1, 2, 3, 4, 5, 6, 7, 8},
+                     as_is[N] = {0, 1, 2, 3, 4, 5, 6, 7}, wrapped[N] = {0, 0, 0, 0, 0, 0, 0, 0};
+    start_gptq(w, 0x77777777u);
+    assert_int_equal(words[0], 0x76543210u);
+    accept(w, GPTQ(""), &oq_format_int4_g32, half);
+    accept(w, GPTQ(", \"sym\": false"), &oq_format_int4z_g32, half);
+    accept(w, AUTO(""), &oq_format_int4_g32, half);
+    start_gptq(w, 0x76543210u);
+    accept(w, GPTQ(", \"sym\": false"), &oq_format_int4z_g32, plus_one);
+    accept(w, GPTQ(", \"sym\": false, \"checkpoint_format\": \"gptq_v2\""), &oq_format_int4z_g32, as_is);
+    accept(w, AUTO(", \"sym\": false, \"packing_format\": \"auto_round\""), &oq_format_int4z_g32, as_is);
+    refuse(w, GPTQ(""), OQ_E_FORMAT,
+           "tensor 'a.qzeros' has zero point 1 for row 0, group 0, but the metadata says symmetric codes, "
+           "whose zero "
+           "point is 8");
+    start_gptq(w, 0xffffffffu);
+    accept(w, GPTQ(", \"sym\": false"), &oq_format_int4z_g32, wrapped);
+    start_gptq(w, 0x88888888u);
+    refuse(w, GPTQ(""), OQ_E_FORMAT,
+           "tensor 'a.qzeros' has zero point 9 for row 0, group 0, but the metadata says symmetric codes, "
+           "whose zero "
+           "point is 8; zero points stored as they are mean checkpoint_format gptq_v2");
+    accept(w, GPTQ(", \"checkpoint_format\": \"gptq_v2\""), &oq_format_int4_g32, half);
+}
+
+static void test_awq(void **state)
+{
+    world *w = *state;
+    static const int own[N] = {0, 1, 2, 3, 4, 5, 6, 7};
+    start_awq(w);
+    assert_int_equal(zeros[0], 0x75316420u);
+    accept(w, AWQ(""), &oq_format_int4z_g32, own);
+    accept(w, AUTO(", \"sym\": false, \"packing_format\": \"auto_round:auto_awq\""), &oq_format_int4z_g32,
+           own);
+    refuse(w, AWQ(", \"zero_point\": false"), OQ_E_FORMAT,
+           "tensor 'a.qzeros' has zero point 0 for row 0, group 0, but the metadata says symmetric codes, "
+           "whose zero "
+           "point is 8");
+    refuse(w, AWQ(", \"version\": \"gemv\""), OQ_E_UNSUPPORTED,
+           "layer 'a' is in AWQ's packing 'gemv', which is not in this build yet; 'gemm' is");
+}
+
+/* The same codes in rows; zero points packed along the rows. */
+static void test_rows(void **state)
+{
+    world *w = *state;
+    static const int own[N] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static float row_scales[N * GROUPS];
+    static int64_t shape[2] = {N, K};
+    static const char config[] = "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+                                 "\"config_groups\": {\"g\": "
+                                 "{\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, \"type\": "
+                                 "\"int\", \"strategy\": \"group\", "
+                                 "\"group_size\": 32, \"symmetric\": false}}}}";
+    memset(words, 0, sizeof words);
+    for (int r = 0; r < N; r++)
+        for (int c = 0; c < K; c++) words[r * WORDS + c / 8] |= code_of(r, c) << 4 * (c % 8);
+    for (int r = 0; r < N; r++)
+        for (int g = 0; g < GROUPS; g++) row_scales[r * GROUPS + g] = scale_of(r, g);
+    for (int g = 0; g < GROUPS; g++) zeros[g] = 0x76543210u;
+    memory_ckpt_init(&w->ckpt);
+    add(w, "a.weight_packed", &oq_dtype_i32, words, N, WORDS);
+    add(w, "a.weight_scale", &oq_dtype_f32, row_scales, N, GROUPS);
+    add(w, "a.weight_zero_point", &oq_dtype_i32, zeros, 1, GROUPS);
+    add(w, "a.weight_shape", &oq_dtype_i64, shape, 2, -1);
+    accept(w, config, &oq_format_int4z_g32, own);
+    shape[1] = K + 1;
+    refuse(w, config, OQ_E_FORMAT, "tensor 'a.weight_shape' says [8, 41], its layer needs [8, 40]");
+}
+
+static void test_refusals(void **state)
+{
+    world *w = *state;
+    start_gptq(w, 0x77777777u);
+    refuse(w, "{\"quant_method\": \"gptq\", \"bits\": 5, \"group_size\": 32}", OQ_E_UNSUPPORTED,
+           "layer 'a' has codes of 5 bits; 2, 3, 4 and 8 are read");
+    refuse(w, "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 12}", OQ_E_UNSUPPORTED,
+           "layer 'a' has groups of 12 columns; multiples of 32 and whole rows are read");
+    refuse(w, "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": -1}", OQ_E_FORMAT,
+           "tensor 'a.scales' is [2, 8]; a weight of [8, 40] in codes of 4 bits, groups of -1, needs [1, 8]");
+    refuse(
+        w, "{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": 32}", OQ_E_FORMAT,
+        "tensor 'a.qweight' is [5, 8]; a weight of [8, 40] in codes of 8 bits, groups of 32, needs [10, 8]");
+    refuse(w, GPTQ(", \"dynamic\": {\"-:a\": {}}"), OQ_E_FORMAT,
+           "layer 'a' is quantized in the file, but 'dynamic' leaves it out");
+    refuse(
+        w, GPTQ(", \"dynamic\": {\"+:a\": {\"bits\": 8}}"), OQ_E_FORMAT,
+        "tensor 'a.qweight' is [5, 8]; a weight of [8, 40] in codes of 8 bits, groups of 32, needs [10, 8]");
+    refuse(w, AUTO(", \"extra_config\": {\"a\": {\"bits\": 16}}"), OQ_E_FORMAT,
+           "layer 'a' is quantized in the file, but extra_config gives it 16 bits");
+    refuse(w, AUTO(", \"extra_config\": {\"^a$\": {\"group_size\": 64}}"), OQ_E_FORMAT,
+           "tensor 'a.scales' is [2, 8]; a weight of [8, 40] in codes of 4 bits, groups of 64, needs [1, 8]");
+    scales[3] = 0x7c00; /* infinity */
+    refuse(w, GPTQ(""), OQ_E_FORMAT, "scale 'a.scales' is inf at index 3; it must be finite");
+    fill_scales();
+    memory_ckpt_remove(&w->ckpt, "a.qzeros");
+    refuse(w, GPTQ(", \"sym\": false"), OQ_E_FORMAT, "tensor 'a.qzeros' is missing beside 'a.qweight'");
+    add(w, "a.perm", &oq_dtype_i32, index_of, K, -1);
+    refuse(w, GPTQ(""), OQ_E_UNSUPPORTED,
+           "tensor 'a.perm' changes what layer 'a' computes, in a way that is not in this build yet");
+    memory_ckpt_remove(&w->ckpt, "a.perm");
+    add(w, "a.qweight", &oq_dtype_f32, words, WORDS, N);
+    refuse(w, GPTQ(""), OQ_E_FORMAT, "tensor 'a.qweight' is F32, packed codes are I32");
+    memory_ckpt_remove(&w->ckpt, "a.qweight");
+    add(w, "a.weight_scale", &oq_dtype_f16, scales, GROUPS, N);
+    refuse(w, AUTO(""), OQ_E_FORMAT,
+           "tensor 'a.qweight' is missing: the metadata says packed integers ('auto_round:auto_gptq')");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_gptq, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_awq, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
