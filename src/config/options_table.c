@@ -94,6 +94,20 @@ static const oq_option_info rows[] = {
      "layers that stay unquantized: names, dotted runs, globs, re:REGEX"},
     {"component", NULL, OQ_OPTION_LIST, 0, 0, NULL, NULL, MAKES ",bench", "quantization", "KEY=SPEC",
      "method of one component, added to the map; may be repeated"},
+    {"attention-quantization", "diffusion-kv-cache-dtype", OQ_OPTION_CHOICE, 0, 0,
+     "none,auto,float,fp8,mxfp8,mxfp4", "none", MAKES ",bench", "quantization", "WORD",
+     "precision of Q, K and V in the transformer's attention, made on the fly"},
+    {"attention-skip-steps", "diffusion-kv-cache-skip-steps", OQ_OPTION_STRING, 0, 0, NULL, NULL,
+     MAKES ",bench", "quantization", "LIST", "steps whose attention stays plain, from 0: 0,1,38-39"},
+    {"attention-skip-layers", "diffusion-kv-cache-skip-layers", OQ_OPTION_STRING, 0, 0, NULL, NULL,
+     MAKES ",bench", "quantization", "LIST",
+     "layers whose attention stays plain, by the first number of their name"},
+    {"attention-sparsity", NULL, OQ_OPTION_REAL, 0, 0.999, NULL, "0", MAKES ",bench", "quantization", "X",
+     "share of the key blocks of 128 tokens that each block of queries leaves out"},
+    {"attention-sparse-steps", NULL, OQ_OPTION_STRING, 0, 0, NULL, "all", MAKES ",bench", "quantization",
+     "A-B", "steps whose attention is sparse, from 0; '4-' is from step 4 on"},
+    {"attention-sparse-skip-layers", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES ",bench", "quantization",
+     "LIST", "layers whose attention stays dense"},
     {"reference-quantization", NULL, OQ_OPTION_SPEC, 0, 0, NULL, "none", "compare", "quantization", "SPEC",
      "method of the reference run"},
     {"reference-quantization-config-json", "reference-quantization-config", OQ_OPTION_SPEC, 0, 0, NULL, NULL,
@@ -107,6 +121,23 @@ static const oq_option_info rows[] = {
      "the same as an object; overrides method and ignored layers"},
     {"candidate-ignored-layers", "ignored-layers", OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare",
      "quantization", "CSV", "layers of the candidate run that stay unquantized"},
+    {"reference-attention-quantization", NULL, OQ_OPTION_CHOICE, 0, 0, "none,auto,float,fp8,mxfp8,mxfp4",
+     "none", "compare", "quantization", "WORD", "precision of the reference run's attention"},
+    {"candidate-attention-quantization", "attention-quantization,diffusion-kv-cache-dtype", OQ_OPTION_CHOICE,
+     0, 0, "none,auto,float,fp8,mxfp8,mxfp4", "none", "compare", "quantization", "WORD",
+     "precision of the candidate run's attention"},
+    {"candidate-attention-skip-steps", "attention-skip-steps,diffusion-kv-cache-skip-steps", OQ_OPTION_STRING,
+     0, 0, NULL, NULL, "compare", "quantization", "LIST",
+     "the candidate's steps whose attention stays plain"},
+    {"candidate-attention-skip-layers", "attention-skip-layers,diffusion-kv-cache-skip-layers",
+     OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare", "quantization", "LIST",
+     "the candidate's layers whose attention stays plain"},
+    {"candidate-attention-sparsity", "attention-sparsity", OQ_OPTION_REAL, 0, 0.999, NULL, "0", "compare",
+     "quantization", "X", "share of the key blocks that the candidate's attention leaves out"},
+    {"candidate-attention-sparse-steps", "attention-sparse-steps", OQ_OPTION_STRING, 0, 0, NULL, "all",
+     "compare", "quantization", "A-B", "the candidate's steps whose attention is sparse"},
+    {"candidate-attention-sparse-skip-layers", "attention-sparse-skip-layers", OQ_OPTION_STRING, 0, 0, NULL,
+     NULL, "compare", "quantization", "LIST", "the candidate's layers whose attention stays dense"},
 
     /* ---- comparison ---------------------------------------------------------------------------------------- */
     {"policy", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare", "comparison", "NAME|FILE",
@@ -176,19 +207,16 @@ const oq_option_info *oq_option_list(size_t *count)
     return rows;
 }
 
-#define LATER    "is not in this build yet"
-#define VIDEO    "is for video, which is not in this build yet"
-#define PARALLEL "spreads work over several devices, which this build does not do"
-#define OFFLOAD  "moves weights between memories, which this build does not do"
+#define LATER     "is not in this build yet"
+#define VIDEO     "is for video, which is not in this build yet"
+#define PARALLEL  "spreads work over several devices, which this build does not do"
+#define LLM_CACHE "is about the cache of language models; diffusion has --attention-quantization"
+#define OFFLOAD   "moves weights between memories, which this build does not do"
 
 static const oq_option_later later[] = {
-    {"diffusion-kv-cache-dtype", LATER},
-    {"diffusion-kv-cache-skip-steps", LATER},
-    {"diffusion-kv-cache-skip-layers", LATER},
-    {"kv-cache-dtype", LATER},
-    {"kv-cache-skip-steps", LATER},
-    {"kv-cache-skip-layers", LATER},
-    {"attention-quantization", LATER},
+    {"kv-cache-dtype", LLM_CACHE},
+    {"kv-cache-skip-steps", LLM_CACHE},
+    {"kv-cache-skip-layers", LLM_CACHE},
     {"lora", LATER},
     {"verify-against", LATER},
     {"max-memory", LATER},

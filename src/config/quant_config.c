@@ -1,6 +1,6 @@
 /* quant_config.c -- every spelling of `quantization_config` to one value: none, a name, a mapping, a map of
  * components; as JSON, YAML or a file of either. Nothing here knows a method. */
-#include "config/quant_config.h"
+#include "config/quant_attention.h"
 
 #include "base/file.h"
 #include "base/names.h"
@@ -249,7 +249,6 @@ static oq_status unwrap(oq_env *env, const oq_json *object, const oq_json **out)
 static oq_status read_value(oq_env *env, oq_quant_config *config, const oq_json *json,
                             const char *const *known, size_t n_known)
 {
-    if (oq_json_type(json) == OQ_JSON_OBJECT) OQ_TRY(unwrap(env, json, &json));
     if (oq_json_type(json) == OQ_JSON_NULL) return OQ_OK;
     const bool mapping = oq_json_type(json) == OQ_JSON_OBJECT;
     if (mapping && !has_method_key(json) && !is_modelopt_metadata(json)) {
@@ -262,6 +261,24 @@ static oq_status read_value(oq_env *env, oq_quant_config *config, const oq_json 
     else
         config->has_default = true; /* the word none: a wish for unquantized layers */
     return OQ_OK;
+}
+
+/* Attention's options may stand beside the key `quantization_config`, inside its value, and inside its components'. */
+static oq_status read_whole(oq_env *env, oq_quant_config *config, const oq_json *json,
+                            const char *const *known, size_t n_known)
+{
+    const oq_json *inner = NULL;
+    oq_json *outer = NULL, *value = NULL, *rest = NULL;
+    oq_status st = oq_quant_attention_take(env, config, json, &outer);
+    inner = outer;
+    if (st == OQ_OK && oq_json_type(outer) == OQ_JSON_OBJECT) st = unwrap(env, outer, &inner);
+    if (st == OQ_OK) st = oq_quant_attention_take(env, config, inner, &value);
+    if (st == OQ_OK) st = oq_quant_attention_take_inner(env, config, value, &rest);
+    if (st == OQ_OK) st = read_value(env, config, rest, known, n_known);
+    oq_json_free(rest);
+    oq_json_free(value);
+    oq_json_free(outer);
+    return st;
 }
 
 static oq_status config_new(oq_env *env, oq_quant_config **out)
@@ -282,7 +299,7 @@ oq_status oq_quant_config_from_json(oq_env *env, const oq_json *json, const char
     *out = NULL;
     OQ_TRY(config_new(env, &config));
     config->from = "config";
-    const oq_status st = read_value(env, config, json, known, n_known);
+    const oq_status st = read_whole(env, config, json, known, n_known);
     if (st == OQ_OK)
         *out = config;
     else
@@ -436,7 +453,7 @@ static oq_json *spec_to_json(const oq_quant_spec *spec)
     return object;
 }
 
-oq_json *oq_quant_config_to_json(const oq_quant_config *config)
+static oq_json *weights_to_json(const oq_quant_config *config)
 {
     if (config->form == OQ_QUANT_SINGLE) return spec_to_json(&config->single);
     if (config->form == OQ_QUANT_NONE)
@@ -449,6 +466,11 @@ oq_json *oq_quant_config_to_json(const oq_quant_config *config)
     if (ok) return object;
     oq_json_free(object);
     return NULL;
+}
+
+oq_json *oq_quant_config_to_json(const oq_quant_config *config)
+{
+    return oq_quant_attention_join(config, weights_to_json(config));
 }
 
 const oq_quant_spec *oq_quant_config_route(const oq_quant_config *config, const char *prefix)

@@ -17,6 +17,11 @@ typedef struct oq_quant_entry {
     oq_quant_spec spec;
 } oq_quant_entry;
 
+typedef struct oq_attention_entry { /* runtime attention quantization: quant_attention.h */
+    const char *component;          /* NULL: every transformer */
+    oq_json *options;               /* owned by the config's `held` */
+} oq_attention_entry;
+
 /* NONE: the word none and null. null is no wish at all (a checkpoint's own quantization is adopted); the word
  * asks for unquantized layers and has that as its `fallback`. */
 typedef enum oq_quant_form { OQ_QUANT_NONE, OQ_QUANT_SINGLE, OQ_QUANT_COMPONENTS } oq_quant_form;
@@ -29,6 +34,8 @@ typedef struct oq_quant_config {
     size_t n_entries, cap_entries;
     bool has_default;
     oq_quant_spec fallback; /* key "default"; also what the word none asks for */
+    oq_attention_entry *attention; /* in any form, NONE too: weights and attention are asked for separately */
+    size_t n_attention, cap_attention;
     oq_json *held;          /* a list that owns every `options` */
     const char *from;       /* "flag" after parse, "config" after from_json; the caller may say better */
 } oq_quant_config;

@@ -66,6 +66,27 @@ static oq_status set_files(const comparison *c, oq_compare_side *s)
     return OQ_OK;
 }
 
+static oq_status set_attention(const comparison *c, const oq_compare_side *s)
+{
+    static const char *const names[] = {"attention-quantization", "attention-skip-steps",
+                                        "attention-skip-layers",  "attention-sparsity",
+                                        "attention-sparse-steps", "attention-sparse-skip-layers"};
+    const bool reference = strcmp(s->label, "reference") == 0; /* which takes the precision alone */
+    char key[64];
+    for (size_t i = 0; i < (reference ? 1 : OQ_COUNT(names)); i++) {
+        snprintf(key, sizeof key, "%s-%s", s->label, names[i]);
+        if (!oq_options_given(c->options, key)) continue;
+        char number[32];
+        const char *text = number;
+        if (strcmp(names[i], "attention-sparsity") == 0)
+            snprintf(number, sizeof number, "%.17g", oq_options_real(c->options, key, 0));
+        else
+            text = oq_options_text(c->options, key, NULL);
+        OQ_TRY(oq_options_set(s->options, names[i], text));
+    }
+    return OQ_OK;
+}
+
 static oq_status make_options(const comparison *c, oq_compare_side *s)
 {
     char key[64];
@@ -79,6 +100,7 @@ static oq_status make_options(const comparison *c, oq_compare_side *s)
     OQ_TRY(set_if(s->options, "load-format", side_option(c, s, "load-format", key)));
     if (!oq_options_given(s->options, "prompt")) OQ_TRY(oq_options_set(s->options, "prompt", DEFAULT_PROMPT));
     if (oq_options_int(s->options, "seed", -1) < 0) OQ_TRY(oq_options_set(s->options, "seed", DEFAULT_SEED));
+    OQ_TRY(set_attention(c, s));
     return set_quantization(c, s);
 }
 

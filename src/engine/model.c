@@ -93,7 +93,8 @@ static oq_status open_component(oq_env *env, oq_model *model, const oq_options *
                                  .class_name = c->class_name,
                                  .module = module,
                                  .config = c->config,
-                                 .ckpt = model->ckpts[i]};
+                                 .ckpt = model->ckpts[i],
+                                 .denoiser = want->quantizable && !want->encoder};
     o->names[i] = want->name;
     return OQ_OK;
 }
@@ -109,7 +110,8 @@ static oq_status resolve_and_plan(oq_env *env, oq_model *model, const oq_options
                                    .compute = fp32 ? &oq_dtype_f32 : &oq_dtype_bf16,
                                    .resolved = resolved,
                                    .inputs = o->plan,
-                                   .n_inputs = o->n};
+                                   .n_inputs = o->n,
+                                   .config = model->config};
     return oq_plan_build(env, &params, &model->plan);
 }
 

@@ -2,7 +2,10 @@
 #include "engine/engine.h"
 
 #include "base/names.h"
+#include "config/quant_attention.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* --quantization-config takes a file without '@'. */
@@ -80,6 +83,58 @@ static oq_status add_ignored(oq_env *env, const char *csv, oq_quant_config *conf
     return oq_quant_config_add_ignored(env, config, csv);
 }
 
+/* ---- attention ----------------------------------------------------------------------------------------- */
+
+static bool put_text(const oq_options *options, oq_json *out, const char *flag, const char *name)
+{
+    const char *text = oq_options_text(options, flag, NULL);
+    return !text || oq_json_set(out, name, oq_json_new_string(text));
+}
+
+/* "4-12", "4-", "4": the first and the last step whose attention is sparse. */
+static oq_status put_steps(oq_env *env, const oq_options *options, oq_json *out)
+{
+    static const char flag[] = "attention-sparse-steps";
+    const char *text = oq_options_text(options, flag, NULL);
+    if (!text) return OQ_OK;
+    int64_t step[2] = {0, 0};
+    int used = 0;
+    char dash = 0;
+    const int n = sscanf(text, "%9" SCNd64 "%n%c%9" SCNd64 "%n", &step[0], &used, &dash, &step[1], &used);
+    const bool open = n == 2 && dash == '-' && text[used + 1] == '\0', one = n == 1 && text[used] == '\0';
+    if (!(one || open || (n == 3 && dash == '-' && text[used] == '\0')) || text[0] < '0' || text[0] > '9')
+        return oq_fail(env, OQ_E_CONFIG, "--%s '%s' is not a range of steps like 4-12, 4- or 4", flag, text);
+    bool ok = oq_json_set(out, "start_step", oq_json_new_int(step[0]));
+    if (!open) ok = oq_json_set(out, "end_step", oq_json_new_int(one ? step[0] : step[1])) && ok;
+    return ok ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "--%s: no memory", flag);
+}
+
+static oq_status read_attention(oq_env *env, const oq_options *options, oq_json *out)
+{
+    bool ok = put_text(options, out, "attention-quantization", "dtype") &&
+              put_text(options, out, "attention-skip-steps", "skip_steps") &&
+              put_text(options, out, "attention-skip-layers", "skip_layers") &&
+              put_text(options, out, "attention-sparse-skip-layers", "sparse_skip_layers");
+    if (ok && oq_options_given(options, "attention-sparsity"))
+        ok =
+            oq_json_set(out, "sparsity", oq_json_new_real(oq_options_real(options, "attention-sparsity", 0)));
+    if (!ok) return oq_fail(env, OQ_E_NOMEM, "--attention-quantization: no memory");
+    return put_steps(env, options, out);
+}
+
+/* Flags are said over every transformer and over the configuration's own words. */
+static oq_status add_attention(oq_env *env, const oq_options *options, oq_quant_config **config)
+{
+    oq_json *out = oq_json_new_object();
+    if (!out) return oq_fail(env, OQ_E_NOMEM, "--attention-quantization: no memory");
+    oq_status st = read_attention(env, options, out);
+    if (st == OQ_OK && oq_json_size(out) > 0 && !*config)
+        st = oq_quant_config_from_json(env, NULL, NULL, 0, config); /* no wish about weights */
+    if (st == OQ_OK && oq_json_size(out) > 0) st = oq_quant_attention_override(env, *config, out);
+    oq_json_free(out);
+    return st;
+}
+
 oq_status oq_quant_request(oq_env *env, const oq_options *options, const char *const *components, size_t n,
                            oq_quant_config **out)
 {
@@ -88,6 +143,7 @@ oq_status oq_quant_request(oq_env *env, const oq_options *options, const char *c
     oq_status st = parse_flags(env, options, components, n, &config);
     if (st == OQ_OK) st = add_components(env, options, components, n, &config);
     if (st == OQ_OK && ignored) st = add_ignored(env, ignored, config);
+    if (st == OQ_OK) st = add_attention(env, options, &config);
     if (st != OQ_OK) {
         oq_quant_config_free(config);
         config = NULL;

@@ -146,6 +146,7 @@ oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *
     OQ_TRY(collect_prompts(env, options, arena, out));
     const char *sigmas = text_of(model, options, "sigmas", NULL);
     if (sigmas) OQ_TRY(parse_sigmas(env, sigmas, arena, out));
+    OQ_TRY(oq_plan_check_steps(model->plan, out->steps));
     return model->type->check(env, model->self, out);
 }
 

@@ -1,11 +1,10 @@
-/* layers.c -- forward of the handles that hold weights or kernels: linear, convolution, attention. */
+/* layers.c -- forward of the handles that hold weights: linear, convolution. */
 #include "base/size.h"
-#include "nn/nn.h"
+#include "nn/nn_internal.h"
 
 #include <math.h>
 
-/* Raw scratch for a kernel, given back by the caller's mark. */
-static oq_status kernel_scratch(oq_exec *ex, size_t bytes, void **out)
+oq_status oq_kernel_scratch(oq_exec *ex, size_t bytes, void **out)
 {
     oq_tensor t;
     *out = NULL;
@@ -36,7 +35,7 @@ static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_ten
     OQ_TRY(check_linear(ex, l, y, x, post));
     const oq_mark mark = oq_mark_get(ex);
     void *scratch = NULL;
-    OQ_TRY(kernel_scratch(ex, l->kernel->scratch_bytes(&l->spec, x.rows), &scratch));
+    OQ_TRY(oq_kernel_scratch(ex, l->kernel->scratch_bytes(&l->spec, x.rows), &scratch));
     oq_mark_reset(ex, mark);
     if (ex->measure || x.rows == 0) return OQ_OK;
     const oq_linear_args args = {.spec = &l->spec,
@@ -139,7 +138,8 @@ static oq_status run_conv(oq_exec *ex, const oq_conv2d *c, oq_conv2d_args args)
     args.spec = &c->spec;
     args.packed = c->packed;
     args.bias = c->bias;
-    OQ_TRY(kernel_scratch(ex, c->kernel->scratch_bytes(&c->spec, args.batch, args.h, args.w), &args.scratch));
+    OQ_TRY(
+        oq_kernel_scratch(ex, c->kernel->scratch_bytes(&c->spec, args.batch, args.h, args.w), &args.scratch));
     oq_mark_reset(ex, mark);
     if (ex->measure || args.y.rows == 0) return OQ_OK;
     c->kernel->run(ex->device, &args);
@@ -213,43 +213,4 @@ oq_status oq_conv3d_forward(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_ten
                                      .frames = frames,
                                      .before = before,
                                      .n_before = n_before});
-}
-
-static oq_status check_attention(oq_exec *ex, const oq_attention *a, oq_tensor o, oq_tensor q, oq_tensor k,
-                                 oq_tensor v)
-{
-    const int64_t width = a->spec.n_heads * a->spec.head_dim,
-                  kv_width = a->spec.n_kv_heads * a->spec.head_dim;
-    if (q.cols == width && o.cols == width && k.cols == kv_width && v.cols == kv_width && o.rows == q.rows &&
-        k.rows == v.rows)
-        return a->kernel ? OQ_OK : oq_fail(ex->env, OQ_E_UNSUPPORTED, "layer '%s' has no kernel", a->name);
-    return oq_fail(
-        ex->env, OQ_E_ARG,
-        "layer '%s': q [%lld,%lld], k [%lld,%lld], v [%lld,%lld], o [%lld,%lld] do not fit %lld heads over "
-        "%lld of %lld",
-        a->name, (long long)q.rows, (long long)q.cols, (long long)k.rows, (long long)k.cols,
-        (long long)v.rows, (long long)v.cols, (long long)o.rows, (long long)o.cols,
-        (long long)a->spec.n_heads, (long long)a->spec.n_kv_heads, (long long)a->spec.head_dim);
-}
-
-oq_status oq_attention_forward(oq_exec *ex, const oq_attention *a, oq_tensor o, oq_tensor q, oq_tensor k,
-                               oq_tensor v, const oq_attention_extra *extra)
-{
-    OQ_TRY(check_attention(ex, a, o, q, k, v));
-    const oq_mark mark = oq_mark_get(ex);
-    void *scratch = NULL;
-    OQ_TRY(kernel_scratch(ex, a->kernel->scratch_bytes(&a->spec, q.rows, k.rows), &scratch));
-    oq_mark_reset(ex, mark);
-    if (ex->measure || q.rows == 0) return OQ_OK;
-    oq_attention_args args = {.spec = &a->spec, .q = q, .k = k, .v = v, .o = o, .scratch = scratch};
-    if (extra) {
-        args.scale = extra->scale;
-        args.key_mask = extra->key_mask;
-        args.bias = extra->bias;
-        args.bias_head = extra->bias_head;
-        args.bias_row = extra->bias_row;
-    }
-    if (!(args.scale > 0.0f)) args.scale = 1.0f / sqrtf((float)a->spec.head_dim);
-    a->kernel->run(ex->device, &args);
-    return OQ_OK;
 }

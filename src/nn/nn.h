@@ -59,10 +59,29 @@ typedef struct oq_conv2d { /* over images, or over videos where spec.kt > 0 */
     const float            *bias;     /* load */
 } oq_conv2d;
 
+/* What runtime attention quantization may change in a forward: bits of a mode. */
+enum { OQ_MODE_QUANTIZED = 1, OQ_MODE_SPARSE = 2, OQ_N_MODES = 4 };
+
+typedef struct oq_step_range {
+    int64_t first, last; /* inclusive, from 0 */
+} oq_step_range;
+
+typedef struct oq_attention_steps { /* when it does, for all layers of a component; plan */
+    const oq_step_range *plain; /* steps whose operands stay as they are; ascending */
+    size_t               n_plain;
+    oq_step_range        sparse;
+} oq_attention_steps;
+
 typedef struct oq_attention {
     const char                *name;  /* "layers.0.attention" */
-    oq_attention_spec          spec;
+    oq_attention_spec          spec;  /* plain and dense */
     const oq_attention_kernel *kernel; /* plan */
+    const char                *plain; /* why its operands are never quantized ("cross-attention"); NULL: they may be */
+    const char                *dense; /* why its blocks are never chosen; NULL: they may be */
+    unsigned                   modes; /* plan: bits that some step may switch on */
+    const oq_attention_steps  *steps; /* plan: when; NULL without modes */
+    oq_attention_spec          mode_spec[OQ_N_MODES]; /* plan: for the subsets of `modes` but the empty one */
+    const oq_attention_kernel *mode_kernel[OQ_N_MODES];
 } oq_attention;
 
 /* ---- builder ------------------------------------------------------------------------------------------- */
@@ -130,6 +149,7 @@ typedef struct oq_exec {
     const oq_ops     *ops;
     const oq_dtype   *compute;  /* &oq_dtype_bf16 or &oq_dtype_f32: type of activations */
     bool              measure;  /* shapes and sizes only, no arithmetic, no pointers */
+    int64_t           step;     /* of the request, counted from 1: the pipeline says it before each; 0: none runs */
     uint8_t          *base;     /* scratch of `size` bytes in backend memory */
     size_t            size, used, peak;
     oq_layer_observer observer; /* NULL: none */

@@ -224,6 +224,7 @@ static void euler(z_run *r, int step)
 static oq_status denoise_step(z_run *r, int step)
 {
     OQ_TRY(oq_check_canceled(r->ex->env));
+    r->ex->step = step + 1;
     const oq_request *req = r->req;
     const bool truncated = req->cfg_truncation <= 1 && (double)r->progress[step] > req->cfg_truncation;
     const bool guided = r->guided && (r->ex->measure || !truncated);

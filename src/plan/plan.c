@@ -34,6 +34,13 @@ static oq_status check_unique(oq_plan *plan, const oq_plan_component *c)
     return st;
 }
 
+static oq_status read_policy(oq_plan *plan, oq_plan_component *c, const oq_plan_params *params,
+                             const oq_plan_input *input)
+{
+    const oq_quant_config *wish = input->denoiser ? params->config : NULL;
+    return oq_attention_policy_read(plan->env, &plan->arena, wish, c->name, &c->attention_policy);
+}
+
 static oq_status build_component(oq_plan *plan, oq_plan_component *c, const oq_plan_input *input)
 {
     char *scope = oq_arena_strdup(&plan->arena, "");
@@ -44,6 +51,7 @@ static oq_status build_component(oq_plan *plan, oq_plan_component *c, const oq_p
     OQ_TRY(c->module->declare(&c->builder, c->self));
     OQ_TRY(check_unique(plan, c));
     OQ_TRY(oq_plan_choose(plan, c));
+    OQ_TRY(oq_plan_attend(plan, c));
     return oq_plan_account(plan, c);
 }
 
@@ -54,8 +62,20 @@ static const oq_resolved_component *find_resolved(const oq_resolved *resolved, c
     return NULL;
 }
 
+/* An attention wish names only components that take one. */
+static oq_status check_policy_names(oq_plan *plan, const oq_plan_params *params)
+{
+    const char **names = NULL;
+    size_t n = 0;
+    OQ_TRY(oq_arena_new(&plan->arena, params->n_inputs, sizeof *names, "plan", &names));
+    for (size_t i = 0; i < params->n_inputs; i++)
+        if (params->inputs[i].denoiser) names[n++] = params->inputs[i].name;
+    return oq_attention_policy_check_names(plan->env, params->config, names, n);
+}
+
 static oq_status build_components(oq_plan *plan, const oq_plan_params *params)
 {
+    OQ_TRY(check_policy_names(plan, params));
     OQ_TRY(oq_arena_new(&plan->arena, params->n_inputs, sizeof *plan->components, "plan", &plan->components));
     for (size_t i = 0; i < params->n_inputs; i++) {
         const oq_plan_input *input = &params->inputs[i];
@@ -67,6 +87,7 @@ static oq_status build_components(oq_plan *plan, const oq_plan_params *params)
                                  .resolved = find_resolved(plan->resolved, input->name)};
         if (!c->name || !c->class_name) return oq_fail(plan->env, OQ_E_NOMEM, "plan: no memory");
         if (!c->resolved) return oq_fail(plan->env, OQ_E_ARG, "component '%s' was not resolved", input->name);
+        OQ_TRY(read_policy(plan, c, params, input));
         OQ_TRY(build_component(plan, c, input));
         plan->weights_bytes += c->bytes;
         if (c->load_bytes > plan->load_bytes) plan->load_bytes = c->load_bytes;

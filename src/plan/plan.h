@@ -5,6 +5,7 @@
 
 #include "nn/module.h"
 #include "base/strbuf.h"
+#include "quant/attention_policy.h"
 #include "quant/resolve.h"
 
 typedef struct oq_plan_layer { /* one row of `omniq plan`: a linear product */
@@ -13,6 +14,12 @@ typedef struct oq_plan_layer { /* one row of `omniq plan`: a linear product */
     const oq_dtype *stored;    /* type in the file of a plain layer; NULL: quantized planes or dummy */
     size_t          bytes;     /* packed + bias, at rest */
 } oq_plan_layer;
+
+typedef struct oq_plan_attention { /* one attention layer */
+    oq_attention *attention;
+    int64_t       index;         /* of the layer, for selectors; -1: its name has none */
+    const char   *plain, *dense; /* why its operands stay plain, its blocks dense, against the policy; NULL: they don't */
+} oq_plan_attention;
 
 typedef struct oq_plan_component {
     const char                  *name, *class_name;
@@ -23,6 +30,10 @@ typedef struct oq_plan_component {
     oq_builder                   builder;  /* its items, in declaration order */
     oq_plan_layer               *layers;
     size_t                       n_layers;
+    oq_plan_attention           *attentions;
+    size_t                       n_attentions;
+    oq_attention_policy          attention_policy;
+    oq_attention_steps           attention_steps;
     size_t                       bytes;    /* all weights at rest */
     size_t                       file_bytes; /* of the tensors it claims; 0: dummy */
     size_t                       load_bytes; /* largest temporary of one layer while loading */
@@ -51,6 +62,7 @@ typedef struct oq_plan_input {
     const oq_module_type *module;
     const oq_json        *config;   /* config.json */
     const oq_ckpt        *ckpt;     /* NULL: dummy */
+    bool                  denoiser; /* takes runtime attention quantization */
 } oq_plan_input;
 
 typedef struct oq_plan_params {
@@ -60,10 +72,13 @@ typedef struct oq_plan_params {
     oq_resolved         *resolved;  /* ownership passes to the plan, also on failure */
     const oq_plan_input *inputs;    /* same order as resolved->components */
     size_t               n_inputs;
+    const oq_quant_config *config;  /* the wish about attention; NULL: none */
 } oq_plan_params;
 
 oq_status oq_plan_build(oq_env *env, const oq_plan_params *params, oq_plan **out);
 void      oq_plan_free(oq_plan *plan);
+/* Can a run of so many steps keep what the plan says about steps? OQ_E_CONFIG naming the valid range. */
+oq_status oq_plan_check_steps(const oq_plan *plan, int64_t steps);
 const oq_plan_component *oq_plan_find(const oq_plan *plan, const char *component);
 oq_status oq_plan_warn(oq_plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 oq_json  *oq_plan_to_json(const oq_plan *plan);                     /* the contract of `plan --json` */

@@ -14,4 +14,10 @@ oq_status oq_plan_choose(oq_plan *plan, oq_plan_component *c);
 /* plan_names.c: does a rule's pattern ('*' is one component) fit the name, up to the end of a component? */
 bool oq_plan_name_fits(const char *pattern, const char *name);
 
+/* plan_attention.c: what runtime attention quantization does to the component's layers. */
+oq_status oq_plan_attend(oq_plan *plan, oq_plan_component *c);
+void      oq_plan_print_attention(const oq_plan_component *c, oq_strbuf *out); /* nothing where it is off */
+oq_json  *oq_plan_attention_to_json(const oq_plan_component *c, const oq_plan_attention *row);
+oq_json  *oq_plan_policy_to_json(const oq_plan_component *c); /* null where it is off */
+
 #endif

@@ -83,12 +83,13 @@ static oq_json *component_to_json(const oq_plan_component *c)
         const oq_item *item = &c->builder.items[i];
         if (item->kind == OQ_ITEM_CONV2D)
             oq_json_append(convolutions, kernel_row(item->u.conv2d->name, item->u.conv2d->kernel->name));
-        if (item->kind == OQ_ITEM_ATTENTION)
-            oq_json_append(attention, kernel_row(item->u.attention->name, item->u.attention->kernel->name));
     }
+    for (size_t i = 0; i < c->n_attentions; i++)
+        oq_json_append(attention, oq_plan_attention_to_json(c, &c->attentions[i]));
     oq_json_set(json, "layers", layers);
     oq_json_set(json, "convolutions", convolutions);
     oq_json_set(json, "attention", attention);
+    oq_json_set(json, "attention_policy", oq_plan_policy_to_json(c));
     oq_json_set(json, "bytes", oq_json_new_int((int64_t)c->bytes));
     oq_json_set(json, "file_bytes", oq_json_new_int((int64_t)c->file_bytes));
     oq_json_set(json, "params", oq_json_new_int(c->params));
@@ -233,6 +234,7 @@ static oq_status print_component(oq_env *env, const oq_plan_component *c, bool a
     oq_strbuf_putc(out, '\n');
     const size_t n = make_groups(c, all_layers, groups);
     print_groups(groups, n, out);
+    oq_plan_print_attention(c, out);
     oq_free(env, groups);
     return OQ_OK;
 }

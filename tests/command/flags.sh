@@ -27,7 +27,7 @@ expect 2 "generate has no option 'stepz'; the nearest is 'steps'" generate --ste
 expect 2 "generate has no option 'num-inference-step'; the nearest is 'num-inference-steps'" generate --num-inference-step 3
 expect 2 "generate has no option 'Q'" generate -Q
 expect 2 "'policy' is an option of compare, not of generate" generate --policy strict
-expect 1 "option 'diffusion-kv-cache-dtype' is not in this build yet" generate --diffusion-kv-cache-dtype fp8
+expect 1 "option 'kv-cache-dtype' is about the cache of language models; diffusion has --attention-quantization" generate --kv-cache-dtype fp8
 expect 1 "option 'lora' is not in this build yet" generate --lora x.safetensors
 expect 1 "option 'tensor-parallel-size' spreads work over several devices" compare --tensor-parallel-size 2
 

@@ -94,6 +94,7 @@ static oq_status declare_block(oq_builder *b, const oq_dit_zimage *s, oq_dit_zim
 {
     const oq_part w13[] = {{"feed_forward.w1", s->ffn_dim}, {"feed_forward.w3", s->ffn_dim}};
     OQ_TRY(declare_attention(b, s, block));
+    if (!modulated) block->attention.plain = block->attention.dense = "attends once, before the steps";
     OQ_TRY(oq_declare_fused(b, &block->w13, "feed_forward.w13", s->dim, OQ_WANTS(OQ_FUSE_ROWS | OQ_FUSE_GLU),
                             w13, 2, NULL));
     OQ_TRY(oq_declare_linear(b, &block->w2, "feed_forward.w2", s->dim, s->ffn_dim, 0, NULL));
