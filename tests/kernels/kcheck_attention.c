@@ -20,22 +20,30 @@ typedef struct problem {
     int64_t bias_head, bias_row;
     kc_class class;
     double *want, *bound; /* [n_q, n_heads * head_dim] */
+    double *pairs;        /* more room for weights rounded to bf16 */
     uint8_t *map;         /* [n_heads, blocks, blocks] of a sparse problem */
 } problem;
 
 enum { BLOCK = OQ_ATTENTION_SPARSE_BLOCK };
 
-static kc_matrix random_matrix(kcheck *kc, kc_rng *rng, kc_class class, int64_t rows, int64_t cols,
-                               float gain)
+static kc_matrix filled_matrix(kcheck *kc, kc_rng *rng, kc_class class, const oq_dtype *type, int64_t rows,
+                               int64_t cols, int64_t ld, float gain)
 {
-    const oq_dtype *const type = kc_below(rng, 2) ? &oq_dtype_f32 : &oq_dtype_bf16;
-    kc_matrix m = kc_matrix_new(kc, type, rows, cols, cols + kc_below(rng, 3) * 5);
+    kc_matrix m = kc_matrix_new(kc, type, rows, cols, ld);
     float *const x = oq_alloc(kc->env, (size_t)(rows * cols) * sizeof *x);
     kc_fill(rng, class, x, rows, cols);
     for (int64_t i = 0; i < rows * cols; i++) x[i] *= gain;
     kc_matrix_set(&m, x);
     oq_free(kc->env, x);
     return m;
+}
+
+/* Half of the problems have BF16 throughout (`types` 1), the others either type for each operand. */
+static kc_matrix random_matrix(kcheck *kc, kc_rng *rng, kc_class class, int64_t types, int64_t rows,
+                               int64_t cols, float gain)
+{
+    const oq_dtype *const type = types || kc_below(rng, 2) ? &oq_dtype_bf16 : &oq_dtype_f32;
+    return filled_matrix(kc, rng, class, type, rows, cols, cols + kc_below(rng, 3) * 5, gain);
 }
 
 static float *values(kcheck *kc, const kc_matrix *m)
@@ -84,6 +92,8 @@ static void solve_row(problem *p, const float *q, const float *k, const float *v
             sum += one, size += fabs(one);
         }
         p->want[i * q_cols + h * d + c] = sum;
+        /* half a step of bf16, and the short exponential's 2^-13.7 in the weight and in the sum */
+        p->pairs[i * q_cols + h * d + c] = (0x1p-8 + 2 * 0x1p-13) * size;
         p->bound[i * q_cols + h * d + c] = 2 * slack * size + 2 * kc_sum_error(p->n_kv, size) + 0x1p-120;
     }
 }
@@ -150,6 +160,7 @@ static void solve(kcheck *kc, problem *p)
     quantize(p, OQ_SIDE_Q, q), quantize(p, OQ_SIDE_K, k), quantize(p, OQ_SIDE_V, v);
     p->want = oq_alloc(kc->env, n * sizeof *p->want);
     p->bound = oq_alloc(kc->env, n * sizeof *p->bound);
+    p->pairs = oq_alloc(kc->env, n * sizeof *p->pairs);
     for (int64_t h = 0; h < p->spec.n_heads; h++)
         for (int64_t i = 0; i < p->n_q; i++) solve_row(p, q, k, v, h, i, s);
     oq_free(kc->env, q), oq_free(kc->env, k), oq_free(kc->env, v), oq_free(kc->env, s);
@@ -186,10 +197,13 @@ static problem make(kcheck *kc, kc_rng *rng, oq_attention_spec spec, int64_t n_q
     problem p = {.spec = spec, .n_q = n_q, .n_kv = n_kv, .class = class};
     const int64_t odd = class == KC_NAN_ROW ? kc_below(rng, 3) : 3; /* which operand holds the oddity */
     const kc_class plain = class == KC_NAN_ROW ? KC_NORMAL : class;
+    const int64_t types = kc_below(rng, 2);
     p.scale = 1.0f / sqrtf((float)spec.head_dim);
-    p.q = random_matrix(kc, rng, odd == 0 ? class : plain, n_q, spec.n_heads * spec.head_dim, gain);
-    p.k = random_matrix(kc, rng, odd == 1 ? class : plain, n_kv, spec.n_kv_heads * spec.head_dim, gain);
-    p.v = random_matrix(kc, rng, odd == 2 ? class : plain, n_kv, spec.n_kv_heads * spec.head_dim, 1.0f);
+    p.q = random_matrix(kc, rng, odd == 0 ? class : plain, types, n_q, spec.n_heads * spec.head_dim, gain);
+    p.k =
+        random_matrix(kc, rng, odd == 1 ? class : plain, types, n_kv, spec.n_kv_heads * spec.head_dim, gain);
+    p.v =
+        random_matrix(kc, rng, odd == 2 ? class : plain, types, n_kv, spec.n_kv_heads * spec.head_dim, 1.0f);
     if (class == KC_NAN_ROW) p.spec.causal = false; /* a NaN that no row sees may still reach a causal tile */
     p.has_mask = kc_below(rng, 3) == 0;
     p.poisoned = kc_below(rng, 2);
@@ -228,12 +242,22 @@ static bool run_once(kcheck *kc, oq_device *device, const oq_attention_kernel *k
     return intact;
 }
 
-static bool all_near(kcheck *kc, kc_row *row, const problem *p, const kc_matrix *o)
+/* Does the kernel multiply pairs of bf16? Where all three operands are BF16, or become such. */
+static bool takes_pairs(const kcheck *kc, const oq_attention_kernel *kernel, const problem *p)
+{
+    const oq_dtype *const bf16 = &oq_dtype_bf16;
+    const uint64_t runs = kernel == &oq_attention_online ? kc->device->features : kernel->need;
+    return (runs & (OQ_CPU_AVX512BF16 | OQ_CPU_AMX)) &&
+           (p->spec.precision != OQ_ATTENTION_PLAIN ||
+            (p->q.t.dtype == bf16 && p->k.t.dtype == bf16 && p->v.t.dtype == bf16));
+}
+
+static bool all_near(kcheck *kc, kc_row *row, const problem *p, const kc_matrix *o, bool pairs)
 {
     float *const got = values(kc, o);
     bool ok = true;
     for (int64_t i = 0; i < o->t.rows * o->t.cols; i++) {
-        const double bound = p->bound[i] + kc_store_error(o->t.dtype, p->want[i]);
+        const double bound = p->bound[i] + (pairs ? p->pairs[i] : 0) + kc_store_error(o->t.dtype, p->want[i]);
         ok &= kc_near(row, (double)got[i], p->want[i], bound);
     }
     oq_free(kc->env, got);
@@ -249,7 +273,8 @@ static void check_kernel(kcheck *kc, kc_row *row, const oq_attention_kernel *ker
         kc_matrix alone = kc_matrix_new(kc, types[t], p->n_q, cols, cols + 7 * t);
         bool ok = run_once(kc, kc->device, kernel, p, o.t);
         ok &= run_once(kc, &kc->single, kernel, p, alone.t);
-        const bool near = all_near(kc, row, p, &o), same = kc_matrix_same(&o, &alone);
+        const bool near = all_near(kc, row, p, &o, takes_pairs(kc, kernel, p)),
+                   same = kc_matrix_same(&o, &alone);
         ok &= kc_matrix_intact(&o) && kc_matrix_intact(&p->q) && kc_matrix_intact(&p->k) &&
               kc_matrix_intact(&p->v);
         kc_case(kc, row, ok && near && same,
@@ -352,7 +377,8 @@ static void bench_spec(kcheck *kc, const oq_attention_kernel *kernel, int64_t n,
     if (!kernel->accepts(&spec)) return;
     kc_rng rng = kc_rng_new(kc, "attention bench", n);
     kc_matrix m[4];
-    for (int i = 0; i < 4; i++) m[i] = random_matrix(kc, &rng, KC_NORMAL, n, heads * d, 1.0f);
+    for (int i = 0; i < 4; i++)
+        m[i] = filled_matrix(kc, &rng, KC_NORMAL, &oq_dtype_bf16, n, heads * d, heads * d, 1.0f);
     kc_buf scratch = kc_buf_new(kc, kernel->scratch_bytes(&spec, n, n), 0);
     bench b = {kc,
                kernel,

@@ -126,7 +126,7 @@ static void solve_pixel(problem *p, const float *x, const float *before, int64_t
             }
         }
         /* Subnormal operands count as zero; weights added up for an enlarged image are rounded to bf16. */
-        p->pairs[row * s->c_out + o] = flushed + (oq_conv2d_enlarge(s) > 1 ? 0x1p-9 * size : 0);
+        p->pairs[row * s->c_out + o] = flushed + (oq_conv2d_enlarge(s) > 1 ? 0x1p-8 * size : 0);
         p->want[row * s->c_out + o] = sum;
         p->bound[row * s->c_out + o] = kc_sum_error(taps * s->c_in, size);
     }

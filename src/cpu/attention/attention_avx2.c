@@ -1,6 +1,8 @@
-/* attention_avx2.c -- attention_simd.h compiled for AVX2 + FMA. */
+/* attention_avx2.c -- attention_tiles.h in f32, compiled for AVX2 + FMA. */
 #if defined(__x86_64__)
-#include "cpu/attention/attention_simd.h"
+#include "cpu/vec/tile.h"
+
+#include "cpu/attention/attention_tiles.h"
 
 const oq_attention_kernel oq_attention_avx2 = {
     .name = "attention_avx2",

@@ -1,6 +1,8 @@
-/* attention_avx512.c -- attention_simd.h compiled for AVX-512. */
+/* attention_avx512.c -- attention_tiles.h in f32, compiled for AVX-512. */
 #if defined(__x86_64__)
-#include "cpu/attention/attention_simd.h"
+#include "cpu/vec/tile.h"
+
+#include "cpu/attention/attention_tiles.h"
 
 const oq_attention_kernel oq_attention_avx512 = {
     .name = "attention_avx512",

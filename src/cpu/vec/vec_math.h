@@ -38,6 +38,17 @@ OQ_INLINE vf v_exp2(vf x)
     return v_scale2(v_fma(p, r, v_set(1.0f)), n);
 }
 
+/* 2^x as v_exp2, within 2^-13.7 of it: for weights that are rounded to bf16 next. */
+OQ_INLINE vf v_exp2_short(vf x)
+{
+    x = v_max(v_set(-200.0f), x);
+    const vf n = v_rint(x), r = v_sub(x, n);
+    vf p = v_set(5.517167e-2f);
+    p = v_fma(p, r, v_set(2.4261113e-1f));
+    p = v_fma(p, r, v_set(6.9326097e-1f));
+    return v_scale2(v_fma(p, r, v_set(9.9992806e-1f)), n);
+}
+
 /* x sigmoid(k x) */
 OQ_INLINE vf v_swish(vf x, float k)
 {

@@ -1,14 +1,14 @@
-/* attention_simd.h -- the body of attention_avx2.c and attention_avx512.c: online softmax over blocks of
- * keys.
+/* attention_tiles.h -- the body of the vector kernels: online softmax over blocks of keys, in f32 (TILE_STEP 1) or with
+ * products of bf16 pairs (TILE_STEP 2: q, k and v are BF16, and a weight is rounded to bf16 before it meets v). The file
+ * that includes this has included a tile.
  *
- * K and V of a few key heads at a time are packed into scratch as f32 panels (K transposed), read by all
- * query heads of the group. A task takes Q_ROWS queries of one head through all blocks of up to KEYS keys: scores
- * by tile.h, running maximum and sum, p v by tile.h. Keys that the mask hides, and the padding of the last
- * panel, are packed as zeros and score -infinity: whatever memory holds there never reaches a result. */
+ * K and V of a few key heads at a time are packed into scratch as panels (K transposed), read by all query heads of the
+ * group. A task takes Q_ROWS queries of one head through all blocks of up to KEYS keys: scores by the tile, running
+ * maximum and sum, p v by the tile. Keys that the mask hides, and the padding of the last panel, are packed as zeros and
+ * score -infinity: whatever memory holds there never reaches a result. */
 #include "base/size.h"
 #include "cpu/attention/attention.h"
 #include "cpu/elementwise/elem.h"
-#include "cpu/vec/tile.h"
 #include "cpu/vec/vec_math.h"
 
 #include <math.h>
@@ -30,20 +30,21 @@ static int64_t padded_keys(int64_t n_kv)
     return oq_ceil_div(n_kv, TILE_COLS) * TILE_COLS;
 }
 
+/* Dwords of a row of K or Q, padded for the transposition. */
+static int64_t row_dwords(const oq_attention_spec *s)
+{
+    return oq_ceil_div(s->head_dim, 8 * TILE_STEP) * 8;
+}
+
 static int64_t padded_dim(const oq_attention_spec *s)
 {
     return oq_ceil_div(s->head_dim, VF) * VF;
 }
 
-/* Floats of one key head's K, and of K and V together. */
-static int64_t k_floats(const oq_attention_spec *s, int64_t n_kv)
-{
-    return padded_keys(n_kv) * s->head_dim;
-}
-
+/* Dwords of one key head's K and V together. */
 static int64_t head_floats(const oq_attention_spec *s, int64_t n_kv)
 {
-    return oq_ceil_div(k_floats(s, n_kv) + padded_keys(n_kv) * padded_dim(s), 16) * 16;
+    return oq_ceil_div(padded_keys(n_kv) * (row_dwords(s) + padded_dim(s) / TILE_STEP), 16) * 16;
 }
 
 static int64_t heads_at_once(const oq_attention_spec *s, int64_t n_kv)
@@ -60,7 +61,8 @@ static size_t scratch_bytes(const oq_attention_spec *s, int64_t n_q, int64_t n_k
 
 typedef struct attention_job {
     const oq_attention_args *a;
-    int64_t d, dp, n_kv, keys; /* head_dim and n_kv, plain and padded */
+    int64_t d, dk, dp;     /* head_dim; dwords of a row of K; columns of V, padded */
+    int64_t n_kv, keys;    /* plain and padded */
     int64_t kv_head;           /* first one of this group */
     float scale;               /* of scores, in base 2 */
     int64_t n_blocks;          /* of queries */
@@ -71,37 +73,61 @@ static bool hidden(const attention_job *job, int64_t key)
     return key >= job->n_kv || (job->a->key_mask && !job->a->key_mask[key]);
 }
 
-/* K of one panel of keys, transposed: [d][TILE_COLS]; eight keys at a time. */
+/* Head `head` of one row of q or k as dk dwords. */
+OQ_INLINE void load_row(const attention_job *job, float *out, const oq_tensor *x, int64_t row, int64_t head)
+{
+#if TILE_STEP == 2
+    const uint16_t *const in = (const uint16_t *)oq_elem_row(x, row) + head * job->d;
+    const int64_t last = job->dk - 8;
+    _mm256_storeu_ps(out + last, _mm256_setzero_ps());
+    memcpy(out, in, (size_t)job->d * sizeof *in);
+#else
+    const void *const in = oq_elem_row(x, row);
+    const bool bf16 = oq_elem_is_bf16(x);
+    for (int64_t c = 0; c < job->d; c += VF)
+        v_put(out, false, c, job->d - c, v_get(in, bf16, head * job->d + c, job->d - c));
+#endif
+}
+
+/* K of one panel of keys, transposed: [dk][TILE_COLS]; eight keys at a time. */
 static void pack_k(const attention_job *job, float *out, int64_t head, int64_t key)
 {
-    const bool bf16 = oq_elem_is_bf16(&job->a->k);
     float line[8][MAX_DIM];
     for (int64_t j = 0; j < TILE_COLS; j += 8) {
-        for (int64_t i = 0; i < 8; i++) {
-            const bool skip = hidden(job, key + j + i);
-            const void *k = skip ? NULL : oq_elem_row(&job->a->k, key + j + i);
-            for (int64_t c = 0; c < job->d; c += VF)
-                v_put(line[i], false, c, job->d - c,
-                      skip ? v_zero() : v_get(k, bf16, head * job->d + c, job->d - c));
-        }
-        for (int64_t c = 0; c < job->d; c += 8)
+        for (int64_t i = 0; i < 8; i++)
+            if (hidden(job, key + j + i))
+                memset(line[i], 0, (size_t)job->dk * sizeof(float));
+            else
+                load_row(job, line[i], &job->a->k, key + j + i, head);
+        for (int64_t c = 0; c < job->dk; c += 8)
             v_transpose8(out + c * TILE_COLS + j, TILE_COLS, line[0] + c, MAX_DIM);
     }
 }
 
-/* V of one panel of keys, into column panels [keys][TILE_COLS or VF]. */
+/* VF columns of V for key j, as dwords: of that key, or of it and the next one. */
+OQ_INLINE vf v_columns(const attention_job *job, int64_t head, int64_t j, int64_t c)
+{
+    const oq_tensor *const v = &job->a->v;
+    const int64_t at = head * job->d + c, n = job->d - c;
+#if TILE_STEP == 2
+    const vf even = hidden(job, j) ? v_zero() : v_get(oq_elem_row(v, j), true, at, n);
+    const vf odd = hidden(job, j + 1) ? v_zero() : v_get(oq_elem_row(v, j + 1), true, at, n);
+    const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even), 16);
+    return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_castps_si512(odd)));
+#else
+    return hidden(job, j) ? v_zero() : v_get(oq_elem_row(v, j), oq_elem_is_bf16(v), at, n);
+#endif
+}
+
+/* V of one panel of keys, into column panels [keys / TILE_STEP][TILE_COLS or VF]. */
 static void pack_v(const attention_job *job, float *out, int64_t head, int64_t key)
 {
-    const bool bf16 = oq_elem_is_bf16(&job->a->v);
-    for (int64_t j = key; j < key + TILE_COLS; j++) {
-        const bool skip = hidden(job, j);
+    const int64_t depth = job->keys / TILE_STEP;
+    for (int64_t j = key; j < key + TILE_COLS; j += TILE_STEP)
         for (int64_t c = 0; c < job->dp; c += VF) {
             const int64_t panel = c / TILE_COLS * TILE_COLS, width = oq_min_i64(TILE_COLS, job->dp - panel);
-            const vf v =
-                skip ? v_zero() : v_get(oq_elem_row(&job->a->v, j), bf16, head * job->d + c, job->d - c);
-            v_store(out + panel * job->keys + j * width + c - panel, v);
+            v_store(out + panel * depth + j / TILE_STEP * width + c - panel, v_columns(job, head, j, c));
         }
-    }
 }
 
 static float *packed_head(const attention_job *job, int64_t i)
@@ -115,12 +141,13 @@ static void pack_task(void *user, int64_t i, int worker)
     const attention_job *job = user;
     const int64_t panels = job->keys / TILE_COLS, head = i / panels, key = i % panels * TILE_COLS;
     float *k = packed_head(job, head);
-    pack_k(job, k + key * job->d, job->kv_head + head, key);
-    pack_v(job, k + job->keys * job->d, job->kv_head + head, key);
+    pack_k(job, k + key * job->dk, job->kv_head + head, key);
+    pack_v(job, k + job->keys * job->dk, job->kv_head + head, key);
 }
 
 typedef struct block { /* one task's state */
     float q[Q_ROWS * MAX_DIM], o[Q_ROWS * MAX_DIM], s[Q_ROWS * KEYS];
+    float p[Q_ROWS * KEYS / TILE_STEP]; /* weights as the tile takes them */
     float hide[KEYS]; /* 1 where this block's key is hidden */
     float max[Q_ROWS], sum[Q_ROWS];
     int64_t head, first, rows; /* queries [first, first + rows) of `head` */
@@ -179,19 +206,35 @@ static float exp2_one(float x)
     return lane[0];
 }
 
+OQ_INLINE vf weight_of(vf x)
+{
+    return TILE_STEP == 2 ? v_exp2_short(x) : v_exp2(x);
+}
+
+OQ_INLINE void put_weights(block *b, int64_t i, int64_t j, vf p)
+{
+#if TILE_STEP == 2
+    const __m256i half = (__m256i)_mm512_cvtneps_pbh(p);
+    _mm256_storeu_si256((__m256i *)(void *)(b->p + i * (KEYS / 2) + j / 2), half);
+#else
+    v_store(b->p + i * KEYS + j, p);
+#endif
+}
+
 /* Scores become weights against the new maximum; what was summed before shrinks to it. */
 static void soften(const attention_job *job, block *b, int64_t i, int64_t key, int64_t n)
 {
     const bool plain = all_plain(job, b, i, key, n);
     if (!plain) finish_scores(job, b, i, key, n);
-    float *s = b->s + i * KEYS, *o = b->o + i * job->dp;
+    const float *s = b->s + i * KEYS;
+    float *o = b->o + i * job->dp;
     const float scale = plain ? job->scale : 1.0f, top = largest(s, n) * scale, was = b->max[i];
     const float max = was > top ? was : top;
     const vf base = v_set(max == -INFINITY ? 0.0f : -max); /* nothing seen yet: every weight is 2^-inf = 0 */
     vf sum = v_zero();
     for (int64_t j = 0; j < n; j += VF) {
-        const vf p = v_exp2(v_fma(v_load(s + j), v_set(scale), base));
-        v_store(s + j, p);
+        const vf p = weight_of(v_fma(v_load(s + j), v_set(scale), base));
+        put_weights(b, i, j, p);
         sum = v_add(sum, p);
     }
     if (max != was && was != -INFINITY) {
@@ -206,18 +249,24 @@ static void soften(const attention_job *job, block *b, int64_t i, int64_t key, i
 static void attend_keys(const attention_job *job, block *b, const float *k, const float *v, int64_t key,
                         int64_t n)
 {
-    tile t = {.a = b->q, .lda = job->d, .at = tile_one_run, .runs = 1, .k = job->d, .ldc = KEYS};
+    tile t = {.a = b->q, .lda = job->dk, .at = tile_one_run, .runs = 1, .k = job->dk, .ldc = KEYS};
     for (int64_t j = 0; j < n; j += TILE_COLS) {
-        t.b = k + (key + j) * job->d;
+        t.b = k + (key + j) * job->dk;
         t.c = b->s + j;
         tile_run(t, b->rows, 2);
     }
     for (int64_t j = 0; j < n; j++) b->hide[j] = hidden(job, key + j) ? 1.0f : 0.0f;
     for (int64_t i = 0; i < b->rows; i++) soften(job, b, i, key, n);
-    t = (tile){.a = b->s, .lda = KEYS, .at = tile_one_run, .runs = 1, .k = n, .ldc = job->dp, .add = true};
+    t = (tile){.a = b->p,
+               .lda = KEYS / TILE_STEP,
+               .at = tile_one_run,
+               .runs = 1,
+               .k = n / TILE_STEP,
+               .ldc = job->dp,
+               .add = true};
     for (int64_t c = 0; c < job->dp; c += TILE_COLS) {
         const int64_t width = oq_min_i64(TILE_COLS, job->dp - c);
-        t.b = v + c * job->keys + key * width;
+        t.b = v + (c * job->keys + key * width) / TILE_STEP;
         t.c = b->o + c;
         tile_run(t, b->rows, width / VF);
     }
@@ -225,11 +274,8 @@ static void attend_keys(const attention_job *job, block *b, const float *k, cons
 
 static void load_queries(const attention_job *job, block *b)
 {
-    const bool bf16 = oq_elem_is_bf16(&job->a->q);
     for (int64_t i = 0; i < b->rows; i++) {
-        const void *q = oq_elem_row(&job->a->q, b->first + i);
-        for (int64_t c = 0; c < job->d; c += VF)
-            v_put(b->q + i * job->d, false, c, job->d - c, v_get(q, bf16, b->head * job->d + c, job->d - c));
+        load_row(job, b->q + i * job->dk, &job->a->q, b->first + i, b->head);
         for (int64_t c = 0; c < job->dp; c += VF) v_store(b->o + i * job->dp + c, v_zero());
         b->max[i] = -INFINITY;
         b->sum[i] = 0;
@@ -256,13 +302,15 @@ static void attend_task(void *user, int64_t i, int worker)
     b.head = job->kv_head * share + i / job->n_blocks;
     b.first = i % job->n_blocks * Q_ROWS;
     b.rows = oq_min_i64(Q_ROWS, job->a->q.rows - b.first);
-    const float *k = packed_head(job, b.head / share - job->kv_head), *v = k + job->keys * job->d;
+    const float *k = packed_head(job, b.head / share - job->kv_head), *v = k + job->keys * job->dk;
     load_queries(job, &b);
+    tile_begin();
     const int64_t end = padded_keys(oq_max_i64(0, visible(job, &b, b.rows - 1)));
     const int64_t n_cuts = oq_ceil_div(end, KEYS); /* pieces of one size: no short last one */
     const int64_t step = n_cuts ? padded_keys(oq_ceil_div(end, n_cuts)) : 0;
     for (int64_t key = 0; key < end; key += step)
         attend_keys(job, &b, k, v, key, oq_min_i64(step, end - key));
+    tile_end();
     store_outputs(job, &b);
 }
 
@@ -270,7 +318,7 @@ static void run(oq_device *device, const oq_attention_args *a)
 {
     const oq_attention_spec *s = a->spec;
     const int64_t step = heads_at_once(s, a->k.rows), share = s->n_heads / s->n_kv_heads;
-    attention_job job = {.a = a, .d = s->head_dim, .dp = padded_dim(s), .n_kv = a->k.rows};
+    attention_job job = {.a = a, .d = s->head_dim, .dk = row_dwords(s), .dp = padded_dim(s), .n_kv = a->k.rows};
     job.scale = a->scale * LOG2_E;
     job.keys = padded_keys(job.n_kv);
     job.n_blocks = oq_ceil_div(a->q.rows, Q_ROWS);
