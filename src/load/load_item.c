@@ -76,7 +76,7 @@ oq_status oq_load_table(const oq_loading *ld, const oq_table *t, void *dst)
     if (ld->c->ckpt) {
         const oq_ckpt_tensor *file = oq_plan_find_values(ld->c, t->name, "").tensor;
         if (file && file->dtype == t->tensor.dtype) {
-            memcpy(dst, file->data, file->bytes);
+            memcpy(dst, file->data, elems * file->dtype->bytes);
             forget(ld, file);
             return OQ_OK;
         }

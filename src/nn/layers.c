@@ -24,7 +24,20 @@ static oq_status check_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_t
                        "layer '%s': [%lld,%lld] to [%lld,%lld] does not fit its [%lld,%lld]", l->name,
                        (long long)x.rows, (long long)x.cols, (long long)y.rows, (long long)y.cols,
                        (long long)n, (long long)k);
-    if (!l->kernel) return oq_fail(ex->env, OQ_E_UNSUPPORTED, "layer '%s' has no kernel", l->name);
+    if (!l->kernel && !l->apart)
+        return oq_fail(ex->env, OQ_E_UNSUPPORTED, "layer '%s' has no kernel", l->name);
+    return OQ_OK;
+}
+
+static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
+                            const oq_rows_args *rows, const oq_post *post);
+
+/* Each part into its own columns of y. */
+static oq_status run_apart(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x)
+{
+    int64_t at = 0;
+    for (int i = 0; i < l->n_parts; at += l->parts[i++].n)
+        OQ_TRY(run_linear(ex, &l->apart[i], oq_tensor_cols(y, at, l->parts[i].n), x, NULL, NULL));
     return OQ_OK;
 }
 
@@ -33,6 +46,7 @@ static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_ten
                             const oq_rows_args *rows, const oq_post *post)
 {
     OQ_TRY(check_linear(ex, l, y, x, post));
+    if (l->apart) return run_apart(ex, l, y, x);
     const oq_mark mark = oq_mark_get(ex);
     void *scratch = NULL;
     OQ_TRY(oq_kernel_scratch(ex, l->kernel->scratch_bytes(&l->spec, x.rows), &scratch));

@@ -32,6 +32,9 @@ typedef struct oq_linear {
     const oq_linear_kernel *kernel;  /* plan */
     const void             *packed;  /* load, backend memory */
     const float            *bias;    /* load, backend memory; NULL: none */
+    /* Parts that the file stores in types of their own: each is a product (and an item) of its own, and this layer has
+     * neither kernel nor weights. NULL: one product (plan). */
+    const struct oq_linear *apart;   /* [n_parts] */
 } oq_linear;
 
 typedef struct oq_vector { /* norm weight, bias, pad token: f32 in backend memory, rounded to the compute type first */

@@ -50,6 +50,7 @@ static oq_status build_component(oq_plan *plan, oq_plan_component *c, const oq_p
     OQ_TRY(c->module->describe(plan->env, input->config, c->self));
     OQ_TRY(c->module->declare(&c->builder, c->self));
     OQ_TRY(check_unique(plan, c));
+    OQ_TRY(oq_plan_split(plan, c));
     OQ_TRY(oq_plan_choose(plan, c));
     OQ_TRY(oq_plan_attend(plan, c));
     return oq_plan_account(plan, c);

@@ -156,6 +156,14 @@ static oq_status account_vector(account *a, const oq_vector *v)
     return need_shaped(a, v->name, "", (int64_t[]){rows, v->n / rows}, 2, SHAPE_SQUEEZED);
 }
 
+/* A vocabulary may be padded: rows behind those that the configuration counts are not used. */
+static oq_status account_table(account *a, const oq_table *t)
+{
+    const oq_ckpt_tensor *file = oq_plan_find_values(a->c, t->name, "").tensor;
+    const bool longer = file && file->n_dims == 2 && file->dim[0] > t->rows;
+    return need(a, t->name, "", (int64_t[]){longer ? file->dim[0] : t->rows, t->cols}, 2);
+}
+
 static oq_status account_items(account *a)
 {
     size_t i_layer = 0;
@@ -174,7 +182,7 @@ static oq_status account_items(account *a)
         case OQ_ITEM_TABLE: {
             const oq_table *t = item->u.table;
             a->c->params += t->rows * t->cols;
-            OQ_TRY(need(a, t->name, "", (int64_t[]){t->rows, t->cols}, 2));
+            OQ_TRY(account_table(a, t));
             break;
         }
         case OQ_ITEM_ATTENTION:

@@ -8,6 +8,11 @@
  * file is needed or known to be harmless. */
 oq_status oq_plan_account(oq_plan *plan, oq_plan_component *c);
 
+/* plan_split.c: products whose parts the file stores apart become items of their own, before anything is chosen. */
+oq_status oq_plan_split(oq_plan *plan, oq_plan_component *c);
+
+/* plan_kernels.c: a layer as quant/ sees it. */
+oq_status oq_plan_describe(oq_plan *plan, const oq_plan_component *c, const oq_linear *l, oq_layer_desc *out);
 /* plan_kernels.c: storage, kernel and bytes of each item. */
 oq_status oq_plan_choose(oq_plan *plan, oq_plan_component *c);
 

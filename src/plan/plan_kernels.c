@@ -35,8 +35,7 @@ static const oq_format *plain_format(const oq_plan *plan, const oq_dtype *stored
     return &oq_format_f32;
 }
 
-static oq_status describe_layer(oq_plan *plan, const oq_plan_component *c, const oq_linear *l,
-                                oq_layer_desc *out)
+oq_status oq_plan_describe(oq_plan *plan, const oq_plan_component *c, const oq_linear *l, oq_layer_desc *out)
 {
     const char **parts = NULL;
     int64_t *part_n = NULL;
@@ -70,7 +69,7 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
 {
     oq_linear *l = layer->linear;
     oq_layer_desc desc;
-    OQ_TRY(describe_layer(plan, c, l, &desc));
+    OQ_TRY(oq_plan_describe(plan, c, l, &desc));
     OQ_TRY(oq_resolve_layer(plan->env, plan->resolved, c->resolved, &desc, c->ckpt, oq_plan_place, c,
                             &layer->choice));
     if (layer->choice.scheme.weight) {

@@ -77,6 +77,9 @@ typedef struct oq_dialect {
      * tensor's, and its shape. NULL: every matrix "X.weight" may be layer X. */
     bool (*layer_of)(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *tensor,
                      size_t *name_length, int64_t *n, int64_t *k);
+    /* Each tensor tells its own type: parts of one product may differ (they are multiplied one by one then), and plain
+     * layers need no list that names them. */
+    bool types_of_their_own;
     bool values_in_codes; /* 8-bit floats outside of layers (norms, biases) are values as they stand */
 } oq_dialect;
 

@@ -71,4 +71,5 @@ const oq_dialect oq_dialect_gguf = {
     .read = oq_declared_read,
     .locate = locate,
     .layer_of = layer_of,
+    .types_of_their_own = true,
 };

@@ -89,6 +89,11 @@ typedef oq_place (*oq_map_name)(void *user, const char *name);
 oq_status oq_resolve_layer(oq_env *env, oq_resolved *resolved, const oq_resolved_component *component,
                            const oq_layer_desc *layer, const oq_ckpt *ckpt, oq_map_name map_name,
                            void *map_user, oq_layer_choice *out);
+/* Does the file store the parts of this product so differently (formats of their own, or some plain) that each must be
+ * multiplied by itself? Only where the dialect allows it. Counts nothing. */
+oq_status oq_resolve_apart(oq_env *env, oq_resolved *resolved, const oq_resolved_component *component,
+                           const oq_layer_desc *layer, const oq_ckpt *ckpt, oq_map_name map_name,
+                           void *map_user, bool *out);
 /* After all layers: a user's pattern without a match is OQ_E_CONFIG naming it and the nearest layers; a
  * checkpoint's becomes a warning. A method that quantized no layer at all is an error too. `names`: all layer
  * names seen. */

@@ -303,7 +303,7 @@ static oq_status decide_serialized(decision *d)
     d->out->part = NULL;
     if (d->layer->keep) return set_reason(d, d->layer->keep);
     if (d->ignored_bits) return ignored_reason(d);
-    if (!routed_plain && !d->component->n_unlisted++)
+    if (!routed_plain && !d->component->dialect->types_of_their_own && !d->component->n_unlisted++)
         d->component->unlisted = oq_arena_strdup(&d->resolved->arena, d->layer->name);
     return set_reason(d, routed_plain ? "asked to stay unquantized" : "plain in the file");
 }
@@ -369,5 +369,33 @@ oq_status oq_resolve_layer(oq_env *env, oq_resolved *resolved, const oq_resolved
     if (!layer->keep) OQ_TRY(check_parts_agree(&d));
     OQ_TRY(component->source == OQ_SOURCE_SERIALIZED ? decide_serialized(&d) : decide_online(&d));
     d.component->n_quantized += out->quantized;
+    return OQ_OK;
+}
+
+oq_status oq_resolve_apart(oq_env *env, oq_resolved *resolved, const oq_resolved_component *component,
+                           const oq_layer_desc *layer, const oq_ckpt *ckpt, oq_map_name map_name,
+                           void *map_user, bool *out)
+{
+    oq_layer_choice choice = {0};
+    decision d = {.env = env,
+                  .resolved = resolved,
+                  .component = &resolved->components[component - resolved->components],
+                  .layer = layer,
+                  .ckpt = ckpt,
+                  .map_name = map_name,
+                  .map_user = map_user,
+                  .out = &choice};
+    *out = false;
+    if (layer->n_parts < 2 || !component->dialect || !component->dialect->types_of_their_own || !ckpt) return OQ_OK;
+    OQ_TRY(oq_arena_new(&resolved->arena, (size_t)layer->n_parts, sizeof *choice.part, layer->name,
+                        &choice.part));
+    for (int i = 0; i < layer->n_parts; i++) {
+        bool found = false;
+        OQ_TRY(locate_part(&d, i, &found));
+        const oq_format *f = found ? choice.part[i].format : NULL;
+        *out |= f != choice.part[0].format;
+        *out |= f && !choice.part[i].whole &&
+                !oq_format_rows_separable(f, 0, layer->part_n[i], layer->n, layer->k);
+    }
     return OQ_OK;
 }

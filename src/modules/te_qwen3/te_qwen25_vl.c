@@ -162,6 +162,7 @@ static const oq_name_rule names[] = {
     {.from = "model.language_model", .to = ""},
     {.from = "language_model", .to = ""},
     {.from = "model", .to = ""}, /* files written by transformers 4 */
+    OQ_TE_QWEN_GGUF_NAMES,
     {0},
 };
 
@@ -171,6 +172,7 @@ static const char *const signatures[] = {
     "language_model.embed_tokens,language_model.layers.0.self_attn.q_proj.bias",
     "model.embed_tokens,model.layers.0.self_attn.q_proj.bias",
     "embed_tokens,layers.0.self_attn.q_proj.bias",
+    "token_embd,blk.0.attn_q.bias",
     NULL,
 };
 

@@ -279,6 +279,7 @@ static const char *const class_names[] = {"Qwen3Model", "Qwen3ForCausalLM", NULL
 static const oq_name_rule names[] = {
     {.from = "lm_head", .why = "the output head; an encoder has no use for it"},
     {.from = "model", .to = ""}, /* Qwen3ForCausalLM wraps Qwen3Model */
+    OQ_TE_QWEN_GGUF_NAMES,
     {0},
 };
 
@@ -286,6 +287,7 @@ static const oq_name_rule names[] = {
 static const char *const signatures[] = {
     "embed_tokens,layers.0.self_attn.q_norm",
     "model.embed_tokens,model.layers.0.self_attn.q_norm",
+    "token_embd,blk.0.attn_q_norm",
     NULL,
 };
 

@@ -35,6 +35,24 @@ oq_status oq_te_qwen3_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwe
 /* What both types declare: layers, tables and norms of the filled-in configuration. */
 oq_status oq_te_qwen3_declare(oq_builder *b, void *self);
 
+/* Rows of oq_name_rule for the names that GGUF files of language models have. */
+#define OQ_TE_QWEN_GGUF_NAMES                                                                                \
+    {.from = "token_embd", .to = "embed_tokens"}, {.from = "output_norm", .to = "norm"},                     \
+        {.from = "output", .why = "the output head; an encoder has no use for it"},                          \
+        {.from = "blk.*.attn_norm", .to = "layers.*.input_layernorm"},                                       \
+        {.from = "blk.*.attn_q", .to = "layers.*.self_attn.q_proj"},                                         \
+        {.from = "blk.*.attn_k", .to = "layers.*.self_attn.k_proj"},                                         \
+        {.from = "blk.*.attn_v", .to = "layers.*.self_attn.v_proj"},                                         \
+        {.from = "blk.*.attn_output", .to = "layers.*.self_attn.o_proj"},                                    \
+        {.from = "blk.*.attn_q_norm", .to = "layers.*.self_attn.q_norm"},                                    \
+        {.from = "blk.*.attn_k_norm", .to = "layers.*.self_attn.k_norm"},                                    \
+        {.from = "blk.*.ffn_norm", .to = "layers.*.post_attention_layernorm"},                               \
+        {.from = "blk.*.ffn_gate", .to = "layers.*.mlp.gate_proj"},                                          \
+        {.from = "blk.*.ffn_up", .to = "layers.*.mlp.up_proj"},                                              \
+    {                                                                                                        \
+        .from = "blk.*.ffn_down", .to = "layers.*.mlp.down_proj"                                             \
+    }
+
 extern const oq_module_type oq_module_te_qwen3;
 extern const oq_module_type oq_module_te_qwen25_vl; /* te_qwen25_vl.c */
 
