@@ -1,7 +1,9 @@
 /* kcheck.c -- checks and measures every kernel of this machine: kcheck [--cpu LEVEL] [--seed N] [--filter TEXT]
  * [--threads N] [--above LEVEL] [--bench] [--bench-ms N]. JSON lines, one for each kernel; at the end "N passed, N
  * failed". With --above, only kernels that LEVEL cannot run.
- * Exit code 77: this machine lacks the level (ctest: skipped). */
+ * Exit code 77: this machine lacks the level (ctest: skipped). Kernels of AMX tiles are also there as ..._model, compiled
+ * over a model of the tile instructions; on a machine that has tiles, `kcheck --cpu amx --filter amx` tries them as they
+ * are and `kcheck --cpu amx --filter amx --bench` measures them. */
 #include "kernels/kcheck.h"
 
 #include <stdio.h>

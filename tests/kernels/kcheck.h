@@ -104,6 +104,12 @@ void kc_row_print(const kc_row *row);
 /* Calls fn(user) until bench_s have passed, prints one JSON line: median ms, and GFLOP/s for `flop` operations. */
 void kc_bench(kcheck *kc, const char *kernel, const char *what, double flop, void (*fn)(void *user), void *user);
 
+/* ---- kernels ------------------------------------------------------------------------------------------- */
+
+/* Kernel `i` of a list of the CPU's, then those over modelled instructions (tests/kernels/model_*.c); NULL: no more. */
+const oq_attention_kernel *kc_attention_kernel(int i);
+const oq_conv2d_kernel *kc_conv2d_kernel(int i);
+
 /* ---- the families -------------------------------------------------------------------------------------- */
 
 void kcheck_linear(kcheck *kc);

@@ -300,8 +300,8 @@ static void check_case(kcheck *kc, kc_row *rows, kc_rng *rng, oq_attention_spec 
                        int64_t n_kv, kc_class class, float gain)
 {
     problem p = make(kc, rng, spec, n_q, n_kv, class, gain);
-    for (int i = 0; oq_cpu_attention_list[i]; i++) {
-        const oq_attention_kernel *const kernel = oq_cpu_attention_list[i];
+    for (int i = 0; kc_attention_kernel(i); i++) {
+        const oq_attention_kernel *const kernel = kc_attention_kernel(i);
         if (usable(kc, kernel) && kernel->accepts(&p.spec)) check_kernel(kc, &rows[i], kernel, &p);
     }
     free_problem(kc, &p);
@@ -417,10 +417,10 @@ static void bench_online(kcheck *kc)
 void kcheck_attention(kcheck *kc)
 {
     kc_row rows[MAX_KERNELS] = {{0}};
-    for (int i = 0; oq_cpu_attention_list[i]; i++) rows[i].kernel = oq_cpu_attention_list[i]->name;
+    for (int i = 0; kc_attention_kernel(i); i++) rows[i].kernel = kc_attention_kernel(i)->name;
     if (!kc->bench) check_all(kc, rows);
-    for (int i = 0; oq_cpu_attention_list[i]; i++) {
-        const oq_attention_kernel *const kernel = oq_cpu_attention_list[i];
+    for (int i = 0; kc_attention_kernel(i); i++) {
+        const oq_attention_kernel *const kernel = kc_attention_kernel(i);
         if (!kc->bench) kc_row_print(&rows[i]);
         if (!kc->bench || !usable(kc, kernel)) continue;
         bench_shape(kc, kernel, 288, 3, 64);

@@ -265,8 +265,8 @@ static void check_all(kcheck *kc, kc_row *rows)
         kc_rng rng = kc_rng_new(kc, "conv2d", (int64_t)i);
         problem p = make(kc, &rng, &shapes[i / 3], types[i % 3 > 0], i % 3 == 2,
                          (kc_class)((i / 3 + i) % KC_N_CLASSES));
-        for (int k = 0; oq_cpu_conv2d_list[k]; k++) {
-            const oq_conv2d_kernel *const kernel = oq_cpu_conv2d_list[k];
+        for (int k = 0; kc_conv2d_kernel(k); k++) {
+            const oq_conv2d_kernel *const kernel = kc_conv2d_kernel(k);
             if (usable(kc, kernel) && kernel->accepts(&p.spec)) check_kernel(kc, &rows[k], kernel, &p);
         }
         free_problem(kc, &p);
@@ -327,10 +327,10 @@ static const int64_t bench_shapes[][4] = {
 void kcheck_conv2d(kcheck *kc)
 {
     kc_row rows[MAX_KERNELS] = {{0}};
-    for (int i = 0; oq_cpu_conv2d_list[i]; i++) rows[i].kernel = oq_cpu_conv2d_list[i]->name;
+    for (int i = 0; kc_conv2d_kernel(i); i++) rows[i].kernel = kc_conv2d_kernel(i)->name;
     if (!kc->bench) check_all(kc, rows);
-    for (int i = 0; oq_cpu_conv2d_list[i]; i++) {
-        const oq_conv2d_kernel *const kernel = oq_cpu_conv2d_list[i];
+    for (int i = 0; kc_conv2d_kernel(i); i++) {
+        const oq_conv2d_kernel *const kernel = kc_conv2d_kernel(i);
         if (!kc->bench) kc_row_print(&rows[i]);
         if (!kc->bench || !usable(kc, kernel) || !kernel->need) continue;
         for (size_t s = 0; s < OQ_COUNT(bench_shapes); s++)

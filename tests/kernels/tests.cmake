@@ -1,7 +1,12 @@
 # kcheck: all kernels of the lists, each at the lowest level of instructions that runs it; levels that the machine lacks
 # are skipped.
 file(GLOB OMNIQ_KCHECK_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/kcheck*.c)
-omniq_test_program(kcheck ${OMNIQ_KCHECK_SOURCES})
+file(GLOB OMNIQ_KCHECK_MODELS CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/model_*.c)
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(OMNIQ_KCHECK_MODELS)
+endif()
+omniq_isa_flags(${OMNIQ_KCHECK_MODELS})
+omniq_test_program(kcheck ${OMNIQ_KCHECK_SOURCES} ${OMNIQ_KCHECK_MODELS})
 function(omniq_kcheck level)
   add_test(NAME kcheck_${level} COMMAND kcheck --cpu ${level} ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(kcheck_${level} PROPERTIES SKIP_RETURN_CODE 77)

@@ -3,8 +3,8 @@
 
 const oq_attention_kernel *const oq_cpu_attention_list[] = {
 #if defined(__x86_64__)
-    &oq_attention_avx512bf16, &oq_attention_avx512,
-    &oq_attention_avx2,
+    &oq_attention_amx,    &oq_attention_avx512bf16,
+    &oq_attention_avx512, &oq_attention_avx2,
 #endif
-    &oq_attention_ref,        NULL,
+    &oq_attention_ref,    NULL,
 };
