@@ -35,7 +35,7 @@ typedef struct oq_row_norm { /* rms_norm or layer_norm of oq_ops over the whole 
 
 /* In this order, each step the operation of oq_ops of its name with its roundings (what it stores, the next one loads);
  * absent steps are left out:
- *     r = r_norm(r)             in place
+ *     r = r_norm(r)             what r holds afterwards is undefined
  *     x = x + gate * r          add_gated in place; r.rows 0: absent, and r_norm with it
  *     h = norm(x)               without a norm: h = x where there is a modulation, else h is not touched
  *     h = h * (one + scale) + shift   modulate in place

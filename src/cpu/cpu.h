@@ -21,6 +21,8 @@ struct oq_device { /* the CPU's */
     oq_pool *pool;     /* borrowed from env */
     uint64_t features; /* probed and masked */
     oq_ops   ops;
+    /* Rows [first, end) through the steps of ops.rows, on the calling thread; NULL where ops.rows is. */
+    void   (*rows_walk)(const oq_rows_args *args, int64_t first, int64_t end);
 };
 
 extern const oq_backend oq_backend_cpu;
@@ -38,5 +40,6 @@ extern const oq_attention_kernel *const oq_cpu_attention_list[];
 extern const oq_conv2d_kernel *const    oq_cpu_conv2d_list[];
 void oq_cpu_ops_init(uint64_t features, oq_ops *out); /* reference first, then overridden level by level */
 void oq_cpu_ops_init_ref(oq_ops *out);
+void oq_cpu_device_init(uint64_t features, oq_device *device); /* features and everything that follows from them */
 
 #endif

@@ -31,8 +31,7 @@ static oq_status cpu_open(oq_env *env, int index, const char *options, oq_device
     OQ_TRY(oq_new(env, 1, sizeof *device, "cpu device", &device));
     device->env = env;
     device->pool = env->pool;
-    device->features = features;
-    oq_cpu_ops_init(features, &device->ops);
+    oq_cpu_device_init(features, device);
     *out = device;
     return OQ_OK;
 }

@@ -42,3 +42,14 @@ void oq_cpu_ops_init(uint64_t features, oq_ops *out)
     (void)features;
 #endif
 }
+
+void oq_cpu_device_init(uint64_t features, oq_device *device)
+{
+    device->features = features;
+    device->rows_walk = NULL;
+    oq_cpu_ops_init(features, &device->ops);
+#if defined(__x86_64__)
+    if (features & OQ_CPU_AVX2) device->rows_walk = oq_rows_walk_avx2;
+    if (features & OQ_CPU_AVX512) device->rows_walk = oq_rows_walk_avx512;
+#endif
+}

@@ -73,10 +73,10 @@ oq_status oq_linear_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_ten
 
 /* ---- products with what surrounds them ----------------------------------------------------------------- */
 
-/* What may be fused now: an observer wants to see the product itself, and measuring takes the larger scratch. */
+/* What is fused now: an observer wants to see the product itself. */
 static unsigned fused_now(const oq_exec *ex, const oq_linear *l)
 {
-    return ex->observer || ex->measure ? 0 : l->fused;
+    return ex->observer ? 0 : l->fused;
 }
 
 static unsigned fusion_of(const oq_post *post)
@@ -88,35 +88,55 @@ static unsigned fusion_of(const oq_post *post)
     return post ? bits[post->kind] : 0;
 }
 
-/* The product into scratch (or y, where its shape and lifetime fit), then the operation. */
-static oq_status product_then_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
-                                   const oq_rows_args *rows, const oq_post *post)
+static oq_status apply_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor product,
+                            const oq_post *post)
 {
-    if (post->kind == OQ_POST_UNARY) {
-        OQ_TRY(run_linear(ex, l, y, x, rows, NULL));
-        return oq_unary_forward(ex, post->unary, y, y);
-    }
-    OQ_TRY(check_linear(ex, l, y, x, post));
-    const oq_mark mark = oq_mark_get(ex);
-    const int64_t n = l->spec.n;
-    oq_tensor product;
-    OQ_TRY(oq_tmp_typed(ex, y.dtype, x.rows, n, &product));
-    OQ_TRY(run_linear(ex, l, product, x, rows, NULL));
-    if (post->kind == OQ_POST_GLU)
-        OQ_TRY(oq_glu_forward(ex, post->unary, y, oq_tensor_cols(product, 0, n / 2),
-                              oq_tensor_cols(product, n / 2, n / 2)));
-    else
-        OQ_TRY(oq_add_gated_forward(ex, y, post->residual, post->gate, product));
-    oq_mark_reset(ex, mark);
-    return OQ_OK;
+    const int64_t half = l->spec.n / 2;
+    if (post->kind == OQ_POST_UNARY) return oq_unary_forward(ex, post->unary, y, product);
+    if (post->kind == OQ_POST_ADD) return oq_add_gated_forward(ex, y, post->residual, post->gate, product);
+    return oq_glu_forward(ex, post->unary, y, oq_tensor_cols(product, 0, half),
+                          oq_tensor_cols(product, half, half));
 }
 
+static oq_status product_then_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor product,
+                                   oq_tensor x, const oq_rows_args *rows, const oq_post *post)
+{
+    OQ_TRY(run_linear(ex, l, product, x, rows, NULL));
+    return apply_post(ex, l, y, product, post);
+}
+
+/* A fused layer that is observed: its product has no place in the scratch that was measured. */
+static oq_status observed_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
+                               const oq_rows_args *rows, const oq_post *post)
+{
+    oq_tensor product = oq_tensor_make(NULL, y.dtype, x.rows, l->spec.n);
+    OQ_TRY(ex->backend->buffer_new(ex->env, ex->device, oq_tensor_bytes(product), &product.data));
+    oq_status st = product_then_post(ex, l, y, product, x, rows, post);
+    const oq_status synced = ex->backend->sync(ex->env, ex->device);
+    ex->backend->buffer_free(ex->env, ex->device, product.data);
+    return st == OQ_OK ? synced : st;
+}
+
+/* In one call where the kernel can, else the product into scratch and the operation on it. */
 static oq_status with_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
                            const oq_rows_args *rows, const oq_post *post)
 {
     const unsigned want = fusion_of(post);
-    if (!want || (fused_now(ex, l) & want)) return run_linear(ex, l, y, x, rows, want ? post : NULL);
-    return product_then_post(ex, l, y, x, rows, post);
+    if (!want) return run_linear(ex, l, y, x, rows, NULL);
+    OQ_TRY(check_linear(ex, l, y, x, post));
+    const oq_tensor shape = oq_tensor_make(NULL, y.dtype, x.rows, l->spec.n);
+    if (fused_now(ex, l) & want) {
+        if (ex->measure)
+            OQ_TRY(apply_post(ex, l, y, shape, post)); /* checks shapes, and that an observer could */
+        return run_linear(ex, l, y, x, rows, post);
+    }
+    if ((l->fused & want) && !ex->measure) return observed_post(ex, l, y, x, rows, post);
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor product;
+    OQ_TRY(oq_tmp_typed(ex, shape.dtype, shape.rows, shape.cols, &product));
+    OQ_TRY(product_then_post(ex, l, y, product, x, rows, post));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
 }
 
 oq_status oq_linear_post_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
@@ -131,12 +151,12 @@ oq_status oq_linear_rows_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, c
     const oq_mark mark = oq_mark_get(ex);
     oq_tensor h;
     OQ_TRY(oq_tmp_typed(ex, rows->x.dtype, rows->x.rows, rows->x.cols, &h));
-    if (fused_now(ex, l) & OQ_FUSE_ROWS) {
-        const oq_rows_args args = oq_rows_args_of(rows, h);
-        OQ_TRY(with_post(ex, l, y, h, &args, post));
-    } else {
+    if (ex->measure || !(fused_now(ex, l) & OQ_FUSE_ROWS)) { /* measuring checks the shapes of every step */
         OQ_TRY(oq_rows_forward(ex, rows, h));
         OQ_TRY(with_post(ex, l, y, h, NULL, post));
+    } else {
+        const oq_rows_args args = oq_rows_args_of(rows, h);
+        OQ_TRY(with_post(ex, l, y, h, &args, post));
     }
     oq_mark_reset(ex, mark);
     return OQ_OK;

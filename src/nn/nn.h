@@ -175,7 +175,7 @@ oq_status oq_download(oq_exec *ex, void *dst, oq_tensor src); /* contiguous src;
 /* Every forward checks shapes (OQ_E_ARG naming the layer) and, in measure mode, that the backend has the operation. */
 oq_status oq_linear_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x);
 /* What surrounds products: see oq_rows_args and oq_post of backend.h. Fused where plan said so and nobody observes the
- * layer, else operation by operation with the same result; the scratch for that is taken here. */
+ * layer, else operation by operation with the same result. The scratch of what is not fused is taken here. */
 typedef struct oq_norm_step {
     oq_row_norm_kind kind;
     const oq_vector *weight, *bias; /* NULL: none */
@@ -184,7 +184,7 @@ typedef struct oq_norm_step {
 
 typedef struct oq_rows { /* absent steps stay zero */
     oq_tensor    x;           /* the residual stream, [S, D] */
-    oq_tensor    r, gate;     /* x += gate * r_norm(r); r is overwritten where it is normalised */
+    oq_tensor    r, gate;     /* x += gate * r_norm(r); r is spent where it is normalised */
     oq_norm_step r_norm, norm;
     oq_tensor    scale, shift;
     float        one;

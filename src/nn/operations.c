@@ -196,8 +196,8 @@ oq_rows_args oq_rows_args_of(const oq_rows *rows, oq_tensor h)
                           .h = h,
                           .r = rows->r,
                           .gate = rows->gate,
-                          .r_norm = row_norm_of(&rows->r_norm, rows->x),
-                          .norm = row_norm_of(&rows->norm, rows->x),
+                          .r_norm = row_norm_of(&rows->r_norm, rows->r),
+                          .norm = row_norm_of(&rows->norm, h.rows ? h : rows->x),
                           .scale = rows->scale,
                           .shift = rows->shift,
                           .one = rows->one};

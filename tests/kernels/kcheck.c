@@ -14,10 +14,8 @@ static const struct family {
     const char *name;
     void (*check)(kcheck *kc);
 } families[] = {
-    {"linear", kcheck_linear},
-    {"attention", kcheck_attention},
-    {"conv2d", kcheck_conv2d},
-    {"ops", kcheck_ops},
+    {"linear", kcheck_linear}, {"attention", kcheck_attention}, {"conv2d", kcheck_conv2d},
+    {"ops", kcheck_ops},       {"fused", kcheck_fused},
 };
 
 static int usage(const char *word)

@@ -116,5 +116,6 @@ void kcheck_linear(kcheck *kc);
 void kcheck_attention(kcheck *kc);
 void kcheck_conv2d(kcheck *kc);
 void kcheck_ops(kcheck *kc);
+void kcheck_fused(kcheck *kc);
 
 #endif

@@ -1,9 +1,9 @@
-/* elem_rows.c -- shares rows out over the pool in pieces of about 16 K elements. */
+/* elem_rows.c -- shares rows out over the pool in even pieces of about 4 K elements: what a core does in a microsecond. */
 #include "cpu/elementwise/elem.h"
 
 #include "base/size.h"
 
-#define ELEMS_PER_TASK 16384
+#define ELEMS_PER_TASK 4096
 
 typedef struct rows_job {
     oq_rows_fn fn;
@@ -23,7 +23,8 @@ void oq_rows_run(oq_pool *pool, int64_t rows, int64_t cols, oq_rows_fn fn, const
 {
     if (rows <= 0) return;
     rows_job job = {.fn = fn, .args = args, .rows = rows};
-    job.step = oq_max_i64(1, ELEMS_PER_TASK / oq_max_i64(1, cols));
+    const int64_t most = oq_max_i64(1, ELEMS_PER_TASK / oq_max_i64(1, cols)); /* rows of a piece */
+    job.step = oq_ceil_div(rows, oq_ceil_div(rows, most));
     const int64_t n_tasks = oq_ceil_div(rows, job.step);
     if (n_tasks == 1)
         fn(args, 0, rows);

@@ -1,6 +1,6 @@
 /* linear_panel.c -- the frame of the packed-panel product: layout, packing, splitting into tasks. Plain C;
- * the loops over numbers belong to the engines. Tasks depend on the shape alone, so the number of threads
- * changes no bit. */
+ * the loops over numbers belong to the engines. One task sums all of k for an element of y in one order whatever
+ * the split is, so the number of threads changes no bit. */
 #include "cpu/linear/linear_panel.h"
 
 #include <math.h>
@@ -172,8 +172,15 @@ static void prepare_rows(void *user, int64_t task, int worker)
 {
     (void)worker;
     const oq_panel_job *const job = user;
-    const int64_t end = oq_min_i64((task + 1) * PROLOGUE_ROWS, job->rows);
-    for (int64_t i = task * PROLOGUE_ROWS; i < end; i++) job->engine->prologue(job, i);
+    const int64_t first = task * PROLOGUE_ROWS, end = oq_min_i64(first + PROLOGUE_ROWS, job->rows);
+    if (job->before) job->device->rows_walk(job->before, first, end);
+    for (int64_t i = first; i < end && !job->prepared; i++) job->engine->prologue(job, i);
+}
+
+/* The n-th panel of a task that begins at `first`: its own run, then (of a GLU) their partners. */
+static int64_t panel_of(const oq_panel_job *job, int64_t first, int64_t run, int64_t n)
+{
+    return n < run ? first + n : job->layout.n_panels / 2 + first + n - run;
 }
 
 /* A few neighbouring panels of columns for one block of rows: a piece of A is taken from L2 for each of them. */
@@ -182,9 +189,10 @@ static void multiply(void *user, int64_t task, int worker)
     (void)worker;
     const oq_panel_job *const job = user;
     const oq_panel_engine *const e = job->engine;
-    const int64_t groups = oq_ceil_div(job->layout.n_panels, job->group);
+    const int64_t groups = oq_ceil_div(job->units, job->group);
     const int64_t panel = task % groups * job->group, row = task / groups * job->block;
-    const int64_t panels = oq_min_i64(job->group, job->layout.n_panels - panel);
+    const int64_t run = oq_min_i64(job->group, job->units - panel);
+    const int64_t panels = job->units == job->layout.n_panels ? run : 2 * run;
     const int64_t rows = oq_min_i64(job->block, job->rows - row), depth = job->layout.depth;
     _Alignas(64) char buffer[OQ_PANEL_CHUNK * OQ_PANEL_MAX_NR * 4];
     _Alignas(64) char c[OQ_PANEL_GROUP * OQ_PANEL_ROWS * OQ_PANEL_MAX_NR * 4];
@@ -194,14 +202,16 @@ static void multiply(void *user, int64_t task, int worker)
         const int64_t count = oq_min_i64(OQ_PANEL_CHUNK, depth - first);
         const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
         for (int64_t p = 0; p < panels; p++) {
-            const void *const b = e->decode(job, buffer, panel + p, first, count);
+            const void *const b = e->decode(job, buffer, panel_of(job, panel, run, p), first, count);
             for (int64_t i = 0; i < rows; i += e->mr)
                 e->micro[oq_min_i64(e->mr, rows - i)](a + (size_t)i * job->lda, job->lda, b,
                                                       count / OQ_PANEL_UNROLL,
                                                       c + (size_t)p * c_bytes + (size_t)(i * e->nr) * 4);
         }
     }
-    for (int64_t p = 0; p < panels; p++) e->epilogue(job, c + (size_t)p * c_bytes, panel + p, row, rows);
+    for (int64_t p = 0; p < run; p++)
+        e->store(job, c + (size_t)p * c_bytes, c + (size_t)(p + run) * c_bytes * (panels > run), panel + p,
+                 row, rows);
 }
 
 static void job_init(oq_panel_job *job, const oq_panel_engine *engine, const oq_linear_args *args)
@@ -213,7 +223,6 @@ static void job_init(oq_panel_job *job, const oq_panel_engine *engine, const oq_
     job->engine = engine;
     job->args = args;
     oq_panel_layout_init(engine, spec, l);
-    job->lda = row_stride(l);
     if (is_canonical(engine)) {
         job->planes = oq_linear_planes(spec, packed);
         return;
@@ -228,6 +237,81 @@ static void job_init(oq_panel_job *job, const oq_panel_engine *engine, const oq_
     job->panels = packed + l->panels;
 }
 
+/* Is x, as it lies there, the A of the microkernel? Rows a multiple of 2 KB apart would share a few sets of the first
+ * cache level. */
+static bool is_a(const oq_panel_job *job, oq_tensor x)
+{
+    const oq_linear_spec *const spec = job->args->spec;
+    const size_t stride = (size_t)x.ld * x.dtype->bytes;
+    return !spec->scheme.act && x.dtype == job->engine->plain && stride % 2048 != 0 &&
+           job->layout.depth * job->engine->step == spec->k;
+}
+
+/* Rows from `first` on; one row for all stays. */
+static oq_tensor from_row(oq_tensor t, int64_t first)
+{
+    return t.rows > 1 ? oq_tensor_rows(t, first, t.rows - first) : t;
+}
+
+static oq_rows_args rows_from(const oq_rows_args *rows, int64_t first)
+{
+    oq_rows_args out = *rows;
+    out.x = from_row(rows->x, first);
+    out.h = from_row(rows->h, first);
+    out.r = from_row(rows->r, first);
+    out.gate = from_row(rows->gate, first);
+    out.scale = from_row(rows->scale, first);
+    out.shift = from_row(rows->shift, first);
+    return out;
+}
+
+/* How y is cut: `units` are panels, or pairs of them. Tasks are as large as the caches like them, and smaller where threads
+ * would be idle otherwise. */
+static void cut(oq_panel_job *job, int threads)
+{
+    enum { TASKS_PER_THREAD = 4, LEAST_TILES = 4 };
+    const int64_t mr = job->engine->mr;
+    const bool glu = job->args->post && job->args->post->kind == OQ_POST_GLU;
+    /* what costs more to decode is decoded for twice the rows and half the panels */
+    const int64_t taller = is_canonical(job->engine) ? 2 : 1;
+    job->units = glu ? job->layout.n_panels / 2 : job->layout.n_panels;
+    job->block = even_part(job->rows, taller * OQ_PANEL_ROWS, mr);
+    job->group = (size_t)job->block * job->lda > A_CACHED ? OQ_PANEL_GROUP / taller / (glu ? 2 : 1) : 1;
+    const int64_t wanted = threads > 1 ? TASKS_PER_THREAD * threads : 1;
+    while (job->group > 1 && oq_panel_tasks(job) < wanted) job->group /= 2;
+    while (job->block >= 2 * LEAST_TILES * mr && oq_panel_tasks(job) < wanted)
+        job->block = even_part(job->rows, job->block / 2, mr);
+}
+
+int64_t oq_panel_tasks(const oq_panel_job *job)
+{
+    return oq_ceil_div(job->rows, job->block) * oq_ceil_div(job->units, job->group);
+}
+
+/* One round of rows: prepared first, then multiplied. */
+static void run_round(oq_panel_job *job, void *a_scratch)
+{
+    const oq_linear_args *const args = job->args;
+    oq_rows_args rows;
+    const oq_tensor x = oq_tensor_rows(args->x, job->first, job->rows);
+    job->a = a_scratch;
+    job->lda = row_stride(&job->layout);
+    job->before = NULL;
+    job->prepared = is_a(job, x);
+    if (job->prepared) {
+        job->a = x.data;
+        job->lda = (size_t)x.ld * x.dtype->bytes;
+    }
+    if (args->rows) {
+        rows = rows_from(args->rows, job->first);
+        job->before = &rows;
+    }
+    cut(job, oq_pool_threads(job->device->pool));
+    if (job->before || !job->prepared)
+        oq_pool_run(job->device->pool, oq_ceil_div(job->rows, PROLOGUE_ROWS), prepare_rows, job);
+    oq_pool_run(job->device->pool, oq_panel_tasks(job), multiply, job);
+}
+
 void oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_linear_args *args)
 {
     oq_panel_job job;
@@ -235,16 +319,17 @@ void oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_lin
     if (m <= 0) return;
     job_init(&job, engine, args);
     const int64_t part = even_part(m, OQ_PANEL_SUPER, engine->mr);
+    job.device = device;
     job.row_scale = args->scratch;
-    job.a = (char *)args->scratch + oq_align_up((size_t)oq_min_i64(m, part) * sizeof(float), ALIGN);
+    char *const a = (char *)args->scratch + oq_align_up((size_t)oq_min_i64(m, part) * sizeof(float), ALIGN);
     for (job.first = 0; job.first < m; job.first += part) {
         job.rows = oq_min_i64(part, m - job.first);
-        /* what costs more to decode is decoded for twice the rows and half the panels */
-        const int64_t taller = is_canonical(engine) ? 2 : 1;
-        job.block = even_part(job.rows, taller * OQ_PANEL_ROWS, engine->mr);
-        job.group = (size_t)job.block * job.lda > A_CACHED ? OQ_PANEL_GROUP / taller : 1;
-        const int64_t groups = oq_ceil_div(job.layout.n_panels, job.group);
-        oq_pool_run(device->pool, oq_ceil_div(job.rows, PROLOGUE_ROWS), prepare_rows, &job);
-        oq_pool_run(device->pool, oq_ceil_div(job.rows, job.block) * groups, multiply, &job);
+        run_round(&job, a);
     }
+}
+
+unsigned oq_panel_fuses(const oq_panel_engine *engine, const oq_linear_spec *spec)
+{
+    const bool halves = spec->n % (2 * engine->nr) == 0; /* panels of the two halves then pair up */
+    return OQ_FUSE_ROWS | OQ_FUSE_UNARY | OQ_FUSE_ADD | (halves ? OQ_FUSE_GLU : 0);
 }

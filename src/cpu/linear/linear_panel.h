@@ -1,6 +1,7 @@
 /* linear_panel.h -- one frame for every fast product: weights in panels of `nr` columns at rest in their own type,
  * activations as rows of `step` elements per dword, a microkernel of mr x nr accumulators, and around it a prologue
- * (convert or quantize a row of x), a decode (a piece of a panel into L1) and an epilogue (scales, bias, store).
+ * (what leads to a row of x, then its conversion or quantization), a decode (a piece of a panel into L1) and a store
+ * (scales, bias, what the caller does to the product).
  * What differs between instruction sets is an oq_panel_engine; what differs between formats is which decode runs. */
 #ifndef OQ_CPU_LINEAR_LINEAR_PANEL_H
 #define OQ_CPU_LINEAR_LINEAR_PANEL_H
@@ -12,7 +13,7 @@ enum {
     OQ_PANEL_MAX_MR = 12,
     OQ_PANEL_UNROLL = 4,   /* dwords of A that a microkernel takes per round */
     OQ_PANEL_CHUNK = 256,  /* dwords of A per call: a decoded piece of a panel is then at most 32 KB */
-    OQ_PANEL_ROWS = 192,   /* rows of y per task; a multiple of every mr */
+    OQ_PANEL_ROWS = 192,   /* rows of y per task at most; a multiple of every mr */
     OQ_PANEL_GROUP = 4,    /* panels per task at most */
     OQ_PANEL_SUPER = 768   /* rows of x that are prepared at once; bounds the scratch */
 };
@@ -27,14 +28,17 @@ typedef struct oq_panel_engine {
     int step;      /* k elements per dword of A: 1 (f32), 2 (i16, bf16), 4 (u8) */
     int pack_step; /* neighbouring k of one column that stand together in a panel at rest; 0: at rest are the format's
                       planes as they are (job->planes), decode builds panels from them */
+    bool integers; /* accumulators are int32 */
+    const oq_dtype *plain;       /* rows of this type are A as they are, where activations stay plain; NULL: none */
     const oq_panel_micro *micro; /* [mr + 1], indexed by the number of rows; [0] unused */
     /* Row `row` of x (0 is the job's first) into job->a and job->row_scale. */
     void (*prologue)(const oq_panel_job *job, int64_t row);
     /* Dwords [first, first + count) of k of a panel as the microkernel's B; returns where they are: in `buffer`, or in
      * the packed weights themselves. */
     const void *(*decode)(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count);
-    /* Rows [row, row + count) of a panel's columns from accumulators c[count][nr] to y. */
-    void (*epilogue)(const oq_panel_job *job, const void *c, int64_t panel, int64_t row, int64_t count);
+    /* Rows [row, row + count) of a panel's columns from accumulators c[count][nr] to y. With a GLU `panel` is of the first
+     * half of columns and second[count][nr] belongs to its partner in the other half. */
+    void (*store)(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row, int64_t count);
 } oq_panel_engine;
 
 /* Where things are in the packed weights; offsets in bytes, each a multiple of 64. */
@@ -47,6 +51,7 @@ typedef struct oq_panel_layout {
 
 struct oq_panel_job {
     const oq_panel_engine *engine;
+    const oq_device       *device;
     const oq_linear_args  *args;
     oq_panel_layout        layout;
     const float   *input_scale;  /* static activations, else NULL */
@@ -55,11 +60,14 @@ struct oq_panel_job {
     const float   *block_scale;  /* [n / block_n][k / 128], folded in by decode; NULL: none */
     const char    *panels;
     oq_planes      planes;       /* of a canonical engine */
-    char          *a;            /* prepared rows of x, lda bytes apart */
+    char          *a;            /* prepared rows of x, lda bytes apart; or x itself */
     size_t         lda;
-    float         *row_scale;    /* NULL: none */
+    float         *row_scale;    /* [rows]; read only where activations are quantized */
+    const oq_rows_args *before;  /* what leads to x, from the job's first row on; NULL: nothing */
+    bool           prepared;     /* `before` writes A itself, or x is A */
     int64_t        first, rows;  /* rows of x in this round */
-    int64_t        block, group; /* rows and panels per task */
+    int64_t        units;        /* panels, or pairs of panels of a GLU */
+    int64_t        block, group; /* rows and units per task */
 };
 
 void   oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *spec, oq_panel_layout *out);
@@ -67,13 +75,22 @@ size_t oq_panel_packed_bytes(const oq_panel_engine *engine, const oq_linear_spec
 void   oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *src, const oq_linear_spec *spec);
 size_t oq_panel_scratch_bytes(const oq_panel_engine *engine, const oq_linear_spec *spec, int64_t m);
 void   oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_linear_args *args);
+int64_t  oq_panel_tasks(const oq_panel_job *job); /* of a round, once it is cut */
+unsigned oq_panel_fuses(const oq_panel_engine *engine, const oq_linear_spec *spec);
 
-/* An engine's four functions of oq_linear_kernel: the kernels of one engine differ in what they accept. */
+/* The store of each instruction set, for any engine with nr a multiple of its vectors. */
+void oq_panel_store_avx2(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row,
+                         int64_t count);
+void oq_panel_store_avx512(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row,
+                           int64_t count);
+
+/* An engine's functions of oq_linear_kernel: the kernels of one engine differ in what they accept. */
 #define OQ_PANEL_ENGINE_DECLARE(name)                                                                        \
     size_t oq_panel_##name##_packed_bytes(const oq_linear_spec *spec);                                       \
     void   oq_panel_##name##_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec);              \
     size_t oq_panel_##name##_scratch_bytes(const oq_linear_spec *spec, int64_t m);                           \
-    void   oq_panel_##name##_run(oq_device *device, const oq_linear_args *args)
+    void   oq_panel_##name##_run(oq_device *device, const oq_linear_args *args);                             \
+    unsigned oq_panel_##name##_fuses(const oq_linear_spec *spec)
 
 #define OQ_PANEL_ENGINE_DEFINE(name, engine)                                                                 \
     size_t oq_panel_##name##_packed_bytes(const oq_linear_spec *spec)                                        \
@@ -91,11 +108,16 @@ void   oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_l
     void oq_panel_##name##_run(oq_device *device, const oq_linear_args *args)                                \
     {                                                                                                        \
         oq_panel_run(engine, device, args);                                                                  \
+    }                                                                                                        \
+    unsigned oq_panel_##name##_fuses(const oq_linear_spec *spec)                                             \
+    {                                                                                                        \
+        return oq_panel_fuses(engine, spec);                                                                 \
     }
 
 #define OQ_PANEL_ENGINE_FUNCTIONS(name)                                                                      \
     .packed_bytes = oq_panel_##name##_packed_bytes, .pack = oq_panel_##name##_pack,                          \
-    .scratch_bytes = oq_panel_##name##_scratch_bytes, .run = oq_panel_##name##_run
+    .scratch_bytes = oq_panel_##name##_scratch_bytes, .run = oq_panel_##name##_run,                          \
+    .fuses = oq_panel_##name##_fuses
 
 OQ_PANEL_ENGINE_DECLARE(f32_avx2);
 OQ_PANEL_ENGINE_DECLARE(f32_avx512);

@@ -113,14 +113,26 @@ static void prologue_f32(const oq_panel_job *job, int64_t row)
     f32_prologue(job, row);
 }
 
-static void epilogue(const oq_panel_job *job, const void *c, int64_t panel, int64_t row, int64_t count)
-{
-    epilogue_rows(job, c, panel, row, count, NR, false);
-}
-
-static const oq_panel_engine engine_bf16 = {MR,          NR,      STEP, STEP, micro_bf16, prologue_bf16,
-                                            decode_bf16, epilogue};
-static const oq_panel_engine engine_f32 = {MR, NR, 1, STEP, micro_f32, prologue_f32, decode_f32, epilogue};
+static const oq_panel_engine engine_bf16 = {.mr = MR,
+                                            .nr = NR,
+                                            .step = STEP,
+                                            .pack_step = STEP,
+                                            .integers = false,
+                                            .plain = &oq_dtype_bf16,
+                                            .micro = micro_bf16,
+                                            .prologue = prologue_bf16,
+                                            .decode = decode_bf16,
+                                            .store = oq_panel_store_avx512};
+static const oq_panel_engine engine_f32 = {.mr = MR,
+                                           .nr = NR,
+                                           .step = 1,
+                                           .pack_step = STEP,
+                                           .integers = false,
+                                           .plain = &oq_dtype_f32,
+                                           .micro = micro_f32,
+                                           .prologue = prologue_f32,
+                                           .decode = decode_f32,
+                                           .store = oq_panel_store_avx512};
 
 size_t oq_panel_bf16_avx512bf16_packed_bytes(const oq_linear_spec *spec)
 {
@@ -141,4 +153,9 @@ void oq_panel_bf16_avx512bf16_run(oq_device *device, const oq_linear_args *args)
 {
     const bool exact = args->spec->scheme.act || args->x.dtype == &oq_dtype_bf16;
     oq_panel_run(exact ? &engine_bf16 : &engine_f32, device, args);
+}
+
+unsigned oq_panel_bf16_avx512bf16_fuses(const oq_linear_spec *spec)
+{
+    return oq_panel_fuses(&engine_bf16, spec); /* both */
 }

@@ -19,11 +19,15 @@ static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, 
     return i8_decode(job, buffer, panel, first, count);
 }
 
-static void epilogue(const oq_panel_job *job, const void *c, int64_t panel, int64_t row, int64_t count)
-{
-    epilogue_rows(job, c, panel, row, count, NR, true);
-}
-
-static const oq_panel_engine engine = {MR, NR, STEP, STEP, micro, prologue, decode, epilogue};
+static const oq_panel_engine engine = {.mr = MR,
+                                       .nr = NR,
+                                       .step = STEP,
+                                       .pack_step = STEP,
+                                       .integers = true,
+                                       .plain = NULL,
+                                       .micro = micro,
+                                       .prologue = prologue,
+                                       .decode = decode,
+                                       .store = oq_panel_store_avx2};
 
 OQ_PANEL_ENGINE_DEFINE(i8_avxvnni, &engine)

@@ -273,41 +273,4 @@ static inline const void *i8_decode(const oq_panel_job *job, void *buffer, int64
     return job->panels + (size_t)panel * job->layout.panel_bytes + (size_t)(first * job->engine->nr * 4);
 }
 
-/* ---- accumulators to y --------------------------------------------------------------------------------- */
-
-static inline void store_row(const oq_tensor *y, int64_t row, int64_t column, const float *v, int64_t count)
-{
-    if (y->dtype == &oq_dtype_bf16) {
-        uint16_t h[OQ_PANEL_MAX_NR];
-        for (int64_t i = 0; i < OQ_PANEL_MAX_NR; i++) h[i] = oq_bf16_from_f32(v[i]);
-        memcpy((uint16_t *)y->data + row * y->ld + column, h, (size_t)count * sizeof *h);
-    } else {
-        memcpy((float *)y->data + row * y->ld + column, v, (size_t)count * sizeof *v);
-    }
-}
-
-/* y = (c - correction) * row scale * column scale + bias; what is absent is left out. */
-static inline void epilogue_rows(const oq_panel_job *job, const void *c, int64_t panel, int64_t row,
-                                 int64_t count, int nr, bool integers)
-{
-    const oq_linear_args *const args = job->args;
-    const int64_t column = panel * nr, left = args->spec->n - column, columns = left < nr ? left : nr;
-    float scale[OQ_PANEL_MAX_NR], bias[OQ_PANEL_MAX_NR] = {0}, v[OQ_PANEL_MAX_NR] = {0};
-    int32_t correction[OQ_PANEL_MAX_NR] = {0};
-    for (int i = 0; i < OQ_PANEL_MAX_NR; i++) scale[i] = 1.0f;
-    if (job->col_scale) memcpy(scale, job->col_scale + column, (size_t)nr * sizeof *scale);
-    if (job->correction) memcpy(correction, job->correction + column, (size_t)nr * sizeof *correction);
-    if (args->bias) memcpy(bias, args->bias + column, (size_t)columns * sizeof *bias);
-    for (int64_t r = 0; r < count; r++) {
-        const float by_row = job->row_scale[row + r];
-        const float *const f = (const float *)c + r * nr;
-        const int32_t *const q = (const int32_t *)c + r * nr;
-        for (int i = 0; i < nr; i++) {
-            const float sum = integers ? (float)(int32_t)((uint32_t)q[i] - (uint32_t)correction[i]) : f[i];
-            v[i] = sum * by_row * scale[i] + bias[i];
-        }
-        store_row(&args->y, job->first + row + r, column, v, columns);
-    }
-}
-
 #endif

@@ -12,4 +12,8 @@ void oq_group_norm_ref(oq_device *d, const oq_norm_args *a);
 void oq_norm_init_avx2(oq_ops *ops);
 void oq_norm_init_avx512(oq_ops *ops);
 
+/* Rows [first, end) through the steps of `a`, on this thread: for products that do them on the way. */
+void oq_rows_walk_avx2(const oq_rows_args *a, int64_t first, int64_t end);
+void oq_rows_walk_avx512(const oq_rows_args *a, int64_t first, int64_t end);
+
 #endif

@@ -1,12 +1,19 @@
-/* norm_avx2.c -- norm_simd.h and group_norm_simd.h compiled for AVX2 + FMA. */
+/* norm_avx2.c -- norm_simd.h, group_norm_simd.h and rows_simd.h compiled for AVX2 + FMA. */
 #if defined(__x86_64__)
 #include "cpu/norm/norm_simd.h"
 #include "cpu/norm/group_norm_simd.h"
+#include "cpu/norm/rows_simd.h"
 
 void oq_norm_init_avx2(oq_ops *ops)
 {
     ops->rms_norm = rms_norm;
     ops->layer_norm = layer_norm;
     ops->group_norm = group_norm;
+    ops->rows = rows;
+}
+
+void oq_rows_walk_avx2(const oq_rows_args *a, int64_t first, int64_t end)
+{
+    rows_walk(a, first, end);
 }
 #endif

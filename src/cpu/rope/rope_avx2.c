@@ -5,5 +5,6 @@
 void oq_rope_init_avx2(oq_ops *ops)
 {
     ops->rope = rope;
+    ops->qk_norm_rope = qk_norm_rope;
 }
 #endif

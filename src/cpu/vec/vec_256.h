@@ -111,6 +111,13 @@ OQ_INLINE void v_store_n(float *p, int64_t n, vf x)
     _mm256_maskstore_ps(p, v_mask(n), x);
 }
 
+/* p - q as numbers, wrapping; q NULL: p. */
+OQ_INLINE vf v_from_ints(const int32_t *p, const int32_t *q)
+{
+    const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return _mm256_cvtepi32_ps(q ? _mm256_sub_epi32(a, _mm256_loadu_si256((const __m256i *)(const void *)q)) : a);
+}
+
 OQ_INLINE vf v_from_bf16(__m128i h)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));

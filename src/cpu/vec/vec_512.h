@@ -99,6 +99,13 @@ OQ_INLINE void v_store_n(float *p, int64_t n, vf x)
     _mm512_mask_storeu_ps(p, v_mask(n), x);
 }
 
+/* p - q as numbers, wrapping; q NULL: p. */
+OQ_INLINE vf v_from_ints(const int32_t *p, const int32_t *q)
+{
+    const __m512i a = _mm512_loadu_si512(p);
+    return _mm512_cvtepi32_ps(q ? _mm512_sub_epi32(a, _mm512_loadu_si512(q)) : a);
+}
+
 OQ_INLINE vf v_from_bf16(__m256i h)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));

@@ -210,6 +210,29 @@ static void test_denoising_allocates_nothing(void **state)
     assert_int_equal(c.after_first, c.after_last);
 }
 
+static oq_status count_layers(void *user, const oq_linear *layer, oq_tensor x, oq_tensor y)
+{
+    int *const seen = user;
+    assert_int_equal(x.cols, layer->spec.k);
+    assert_int_equal(y.cols, layer->spec.n);
+    (*seen)++;
+    return OQ_OK;
+}
+
+/* Who is watched runs operation by operation: each product is seen as it is, and the picture stays bit for bit. */
+static void test_fused_is_one_by_one(void **state)
+{
+    fixture *f = *state;
+    int seen = 0;
+    const oq_run_hooks hooks = {.observer = count_layers, .observer_user = &seen};
+    oq_request r = small_request();
+    oq_media *fused = generate(f, &r, NULL), *watched = generate(f, &r, &hooks);
+    assert_true(seen > 150); /* 75 layers of the transformer, most of them in each of two steps */
+    assert_same_picture(fused, 0, watched, 0);
+    oq_media_free(fused);
+    oq_media_free(watched);
+}
+
 /* ---- batches ------------------------------------------------------------------------------------------- */
 
 /* Pictures of one call are the pictures of single calls with their own seeds. */
@@ -520,6 +543,7 @@ int main(void)
         cmocka_unit_test(test_sigmas_are_refused),
         cmocka_unit_test(test_measured_scratch_is_used_scratch),
         cmocka_unit_test(test_denoising_allocates_nothing),
+        cmocka_unit_test(test_fused_is_one_by_one),
         cmocka_unit_test(test_a_batch_is_its_items),
         cmocka_unit_test(test_negative_prompt_needs_guidance),
         cmocka_unit_test(test_truncation_drops_the_negative_half),

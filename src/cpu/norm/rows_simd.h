@@ -1,0 +1,98 @@
+/* rows_simd.h -- the row operations between two products in one walk, for norm_avx2.c and norm_avx512.c: a row passes
+ * through residual, norm and modulation while it is in the first cache level. Every value is rounded where the separate
+ * operations would store it, and sums run in the same order, so the bits are theirs. */
+
+typedef struct row_stats { /* RMS: mean 0 and unused */
+    float mean, scale;
+} row_stats;
+
+OQ_INLINE row_stats stats_of(const oq_row_norm *norm, const void *x, bool bf16, int64_t n)
+{
+    if (norm->kind == OQ_RMS_NORM)
+        return (row_stats){0.0f, 1.0f / sqrtf(sum_of_squares(x, bf16, 0, n) / (float)n + norm->eps)};
+    const float mean = row_mean(x, bf16, n);
+    return (row_stats){mean, 1.0f / sqrtf(row_variance(x, bf16, n, v_set(mean)) + norm->eps)};
+}
+
+/* What norm makes of `v` from column j on; `kind` is a constant where this is used. bf16: of the result. */
+OQ_INLINE vf normed(oq_row_norm_kind kind, const oq_row_norm *norm, row_stats s, vf v, bool bf16, int64_t j,
+                    int64_t left)
+{
+    if (kind == OQ_NO_NORM) return v;
+    if (kind == OQ_RMS_NORM) {
+        v = v_mul(v, v_set(s.scale));
+        if (norm->round_before_weight && bf16) v = v_round_bf16(v);
+        v = v_mul(v, v_param(norm->weight, j, left, 1.0f));
+    } else {
+        v = v_mul(v_sub(v, v_set(s.mean)), v_set(s.scale));
+        v = v_fma(v, v_param(norm->weight, j, left, 1.0f), v_param(norm->bias, j, left, 0.0f));
+    }
+    return bf16 ? v_round_bf16(v) : v;
+}
+
+/* Row `i` of an operand, of one row for all that one; NULL where it is absent. */
+OQ_INLINE const void *operand_row(const oq_tensor *t, int64_t i)
+{
+    return t->rows == 0 ? NULL : oq_elem_row(t, t->rows == 1 ? 0 : i);
+}
+
+/* x += gate * r_norm(r) */
+OQ_INLINE void residual_row(const oq_rows_args *a, int64_t i, oq_row_norm_kind kind)
+{
+    const bool xb = oq_elem_is_bf16(&a->x), rb = oq_elem_is_bf16(&a->r);
+    const bool gb = a->gate.rows && oq_elem_is_bf16(&a->gate);
+    const int64_t n = a->x.cols;
+    const void *const r = oq_elem_row(&a->r, i), *const gate = operand_row(&a->gate, i);
+    void *const x = oq_elem_row(&a->x, i);
+    const row_stats s = kind ? stats_of(&a->r_norm, r, rb, n) : (row_stats){0};
+    for (int64_t j = 0; j < n; j += VF) {
+        vf v = normed(kind, &a->r_norm, s, v_get(r, rb, j, n - j), rb, j, n - j);
+        if (gate) v = v_mul(v_get(gate, gb, j, n - j), v);
+        if (gate && xb) v = v_round_bf16(v);
+        v_put(x, xb, j, n - j, v_add(v_get(x, xb, j, n - j), v));
+    }
+}
+
+/* h = norm(x) * (one + scale) + shift */
+OQ_INLINE void result_row(const oq_rows_args *a, int64_t i, oq_row_norm_kind kind)
+{
+    const bool xb = oq_elem_is_bf16(&a->x), hb = oq_elem_is_bf16(&a->h);
+    const bool sb = a->scale.rows && oq_elem_is_bf16(&a->scale);
+    const bool tb = a->shift.rows && oq_elem_is_bf16(&a->shift);
+    const int64_t n = a->x.cols;
+    const void *const x = oq_elem_row(&a->x, i);
+    const void *const scale = operand_row(&a->scale, i), *const shift = operand_row(&a->shift, i);
+    void *const h = oq_elem_row(&a->h, i);
+    const row_stats s = kind ? stats_of(&a->norm, x, xb, n) : (row_stats){0};
+    const vf one = v_set(a->one);
+    for (int64_t j = 0; j < n; j += VF) {
+        vf v = normed(kind, &a->norm, s, v_get(x, xb, j, n - j), hb, j, n - j);
+        if (scale) v = v_mul(v, v_add(one, v_get(scale, sb, j, n - j)));
+        if (shift) v = v_add(v, v_get(shift, tb, j, n - j));
+        v_put(h, hb, j, n - j, v);
+    }
+}
+
+static void rows_walk(const oq_rows_args *a, int64_t first, int64_t end)
+{
+    const bool residual = a->r.rows != 0;
+    const bool result = a->h.rows != 0 && (a->norm.kind || a->scale.rows || a->shift.rows);
+    for (int64_t i = first; i < end; i++) {
+        if (residual && a->r_norm.kind == OQ_NO_NORM) residual_row(a, i, OQ_NO_NORM);
+        if (residual && a->r_norm.kind == OQ_RMS_NORM) residual_row(a, i, OQ_RMS_NORM);
+        if (residual && a->r_norm.kind == OQ_LAYER_NORM) residual_row(a, i, OQ_LAYER_NORM);
+        if (result && a->norm.kind == OQ_NO_NORM) result_row(a, i, OQ_NO_NORM);
+        if (result && a->norm.kind == OQ_RMS_NORM) result_row(a, i, OQ_RMS_NORM);
+        if (result && a->norm.kind == OQ_LAYER_NORM) result_row(a, i, OQ_LAYER_NORM);
+    }
+}
+
+static void rows_piece(const void *args, int64_t first, int64_t end)
+{
+    rows_walk(args, first, end);
+}
+
+static void rows(oq_device *d, const oq_rows_args *a)
+{
+    oq_rows_run(d->pool, a->x.rows, a->x.cols, rows_piece, a);
+}
