@@ -30,17 +30,12 @@ static const char *const prefixes[] = {
 static const struct stranger {
     const char *signature, *what;
 } strangers[] = {
-    {"double_blocks.0.img_attn.qkv,single_stream_modulation.lin", "transformer (FLUX.2)"},
-    {"double_blocks.0.img_attn.qkv,vector_in.in_layer", "transformer (FLUX.1)"},
-    {"single_transformer_blocks.0.proj_mlp", "transformer (FLUX.1)"},
     {"txt_in.individual_token_refiner", "transformer (HunyuanVideo)"},
     {"head.modulation,blocks.0.self_attn.q", "transformer (Wan)"},
     {"joint_blocks.0.x_block.attn.qkv", "transformer (Stable Diffusion 3)"},
     {"cap_embedder.1,layers.0.adaLN_modulation.1", "transformer (Lumina 2)"},
     {"input_blocks.0.0,label_emb.0.0", "UNet (Stable Diffusion XL)"},
     {"input_blocks.0.0,middle_block.0.in_layers.0", "UNet (Stable Diffusion 1 or 2)"},
-    {"text_model.encoder.layers.0.self_attn.q_proj", "text encoder (CLIP)"},
-    {"encoder.block.0.layer.0.SelfAttention.q", "text encoder (T5)"},
     {"model.layers.0.self_attn.q_proj", "language model"},
     {"layers.0.self_attn.q_proj", "language model"},
     {"blk.0.attn_q", "language model (GGUF names)"},

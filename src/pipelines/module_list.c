@@ -1,9 +1,13 @@
 /* module_list.c -- the networks: one line each. */
 #include "pipelines/pipeline.h"
 
+#include "modules/dit_flux1/dit_flux1.h"
+#include "modules/dit_flux2/dit_flux2.h"
 #include "modules/dit_qwen_image/dit_qwen_image.h"
 #include "modules/dit_zimage/dit_zimage.h"
+#include "modules/te_clip/te_clip.h"
 #include "modules/te_qwen3/te_qwen3.h"
+#include "modules/te_t5/te_t5.h"
 #include "modules/vae_kl/vae_kl.h"
 #include "modules/vae_wan/vae_wan.h"
 
@@ -11,10 +15,15 @@
 
 /* clang-format off */
 const oq_module_type *const oq_module_list[] = {
+    &oq_module_dit_flux1,
+    &oq_module_dit_flux2,
     &oq_module_dit_qwen_image,
     &oq_module_dit_zimage,
+    &oq_module_te_clip,
     &oq_module_te_qwen25_vl,
     &oq_module_te_qwen3,
+    &oq_module_te_t5,
+    &oq_module_vae_kl_flux2, /* before the one that its tensors fit as well */
     &oq_module_vae_kl,
     &oq_module_vae_wan,
     NULL,

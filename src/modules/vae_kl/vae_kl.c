@@ -1,4 +1,4 @@
-/* vae_kl.c -- AutoencoderKL: configuration, names, shapes. The forward passes are in vae_kl_forward.c. */
+/* vae_kl.c -- AutoencoderKL and AutoencoderKLFlux2: configuration, names, shapes. The forward passes are in vae_kl_forward.c. */
 #include "modules/vae_kl/vae_kl.h"
 
 #include "base/size.h"
@@ -34,6 +34,28 @@ static const oq_model_field fields[] = {
     {"force_upcast", OQ_FIELD_IGNORED, 0, 0, 0, 0, NULL}, /* float16 only */
 };
 
+/* AutoencoderKLFlux2 has statistics of its latents in place of a factor and a shift. */
+static const oq_model_field flux2_fields[] = {
+    {"in_channels", OQ_FIELD_INT, FIELD(in_channels), 1, 1024, 3, NULL},
+    {"out_channels", OQ_FIELD_INT, FIELD(out_channels), 1, 1024, 3, NULL},
+    {"latent_channels", OQ_FIELD_INT, FIELD(latent_channels), 1, 1024, 32, NULL},
+    {"layers_per_block", OQ_FIELD_INT, FIELD(layers_per_block), 1, 64, 2, NULL},
+    {"norm_num_groups", OQ_FIELD_INT, FIELD(n_groups), 1, 4096, 32, NULL},
+    {"sample_size", OQ_FIELD_INT, FIELD(sample_size), 1, 1 << 20, 1024, NULL},
+    {"batch_norm_eps", OQ_FIELD_REAL, FIELD(statistics_eps), 0, 1, 1e-4, NULL},
+    {"mid_block_add_attention", OQ_FIELD_BOOL, FIELD(mid_attention), 0, 0, 1, NULL},
+    {"use_quant_conv", OQ_FIELD_BOOL, FIELD(has_quant_conv), 0, 0, 1, NULL},
+    {"use_post_quant_conv", OQ_FIELD_BOOL, FIELD(has_post_quant_conv), 0, 0, 1, NULL},
+    {"block_out_channels", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    {"decoder_block_out_channels", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    {"down_block_types", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    {"up_block_types", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
+    {"patch_size", OQ_FIELD_FIXED, 0, 0, 0, 0, "[2,2]"},
+    {"act_fn", OQ_FIELD_FIXED, 0, 0, 0, 0, "\"silu\""},
+    {"batch_norm_momentum", OQ_FIELD_IGNORED, 0, 0, 0, 0, NULL}, /* training only */
+    {"force_upcast", OQ_FIELD_IGNORED, 0, 0, 0, 0, NULL},        /* float16 only */
+};
+
 static oq_status check_block_types(oq_env *env, const oq_json *config, const char *key, const char *only,
                                    int64_t n)
 {
@@ -56,20 +78,51 @@ static oq_status check_block_types(oq_env *env, const oq_json *config, const cha
     return OQ_OK;
 }
 
-static oq_status describe(oq_env *env, const oq_json *config, void *self)
+static oq_status read_channels(oq_env *env, const oq_json *config, oq_vae_kl *s)
 {
-    oq_vae_kl *s = self;
-    OQ_TRY(oq_model_config_read(env, WHAT, config, fields, OQ_COUNT(fields), s));
+    int64_t n = 0;
     OQ_TRY(oq_model_config_ints(env, WHAT, config, "block_out_channels", 1, 65536, s->channels,
                                 OQ_VAE_KL_MAX_BLOCKS, &s->n_blocks));
-    OQ_TRY(check_block_types(env, config, "down_block_types", "DownEncoderBlock2D", s->n_blocks));
-    OQ_TRY(check_block_types(env, config, "up_block_types", "UpDecoderBlock2D", s->n_blocks));
-    for (int64_t i = 0; i < s->n_blocks; i++)
-        if (s->channels[i] % s->n_groups)
+    memcpy(s->decoder_channels, s->channels, sizeof s->channels);
+    if (oq_json_type(oq_json_get(config, "decoder_block_out_channels")) != OQ_JSON_NULL) {
+        OQ_TRY(oq_model_config_ints(env, WHAT, config, "decoder_block_out_channels", 1, 65536,
+                                    s->decoder_channels, OQ_VAE_KL_MAX_BLOCKS, &n));
+        if (n != s->n_blocks)
+            return oq_fail(env, OQ_E_FORMAT,
+                           "config.json of " WHAT ": 'decoder_block_out_channels' has %lld entries, "
+                           "'block_out_channels' has %lld",
+                           (long long)n, (long long)s->n_blocks);
+    }
+    for (int64_t i = 0; i < 2 * s->n_blocks; i++) {
+        const int64_t c = i < s->n_blocks ? s->channels[i] : s->decoder_channels[i - s->n_blocks];
+        if (c % s->n_groups)
             return oq_fail(env, OQ_E_FORMAT,
                            "config.json of " WHAT ": 'norm_num_groups' %lld does not divide %lld channels",
-                           (long long)s->n_groups, (long long)s->channels[i]);
+                           (long long)s->n_groups, (long long)c);
+    }
     return OQ_OK;
+}
+
+static oq_status describe_as(oq_env *env, const oq_json *config, const oq_model_field *table, size_t n,
+                             oq_vae_kl *s)
+{
+    OQ_TRY(oq_model_config_read(env, WHAT, config, table, n, s));
+    OQ_TRY(read_channels(env, config, s));
+    OQ_TRY(check_block_types(env, config, "down_block_types", "DownEncoderBlock2D", s->n_blocks));
+    return check_block_types(env, config, "up_block_types", "UpDecoderBlock2D", s->n_blocks);
+}
+
+static oq_status describe(oq_env *env, const oq_json *config, void *self)
+{
+    return describe_as(env, config, fields, OQ_COUNT(fields), self);
+}
+
+static oq_status describe_flux2(oq_env *env, const oq_json *config, void *self)
+{
+    oq_vae_kl *s = self;
+    s->has_statistics = true;
+    s->scaling_factor = 1;
+    return describe_as(env, config, flux2_fields, OQ_COUNT(flux2_fields), s);
 }
 
 /* ---- declaration --------------------------------------------------------------------------------------- */
@@ -160,19 +213,19 @@ static oq_status declare_encoder(oq_builder *b, const oq_vae_kl *s, oq_vae_kl_si
 
 static oq_status declare_decoder(oq_builder *b, const oq_vae_kl *s, oq_vae_kl_side *d)
 {
-    const int64_t n = s->n_blocks, top = s->channels[n - 1];
+    const int64_t n = s->n_blocks, top = s->decoder_channels[n - 1];
     oq_scope saved;
     OQ_TRY(oq_scope_enter(b, &saved, "decoder"));
     OQ_TRY(oq_declare_conv2d(b, &d->conv_in, "conv_in", top, s->latent_channels, 3));
     OQ_TRY(declare_mid(b, s, &d->mid, top));
     for (int64_t i = 0; i < n; i++) {
         OQ_TRY(declare_stage(b, &d->stages[i], "up_blocks", i == n - 1 ? NULL : "upsamplers.0.conv", i,
-                             s->channels[n - 1 - (i ? i - 1 : 0)], s->channels[n - 1 - i],
+                             s->decoder_channels[n - 1 - (i ? i - 1 : 0)], s->decoder_channels[n - 1 - i],
                              s->layers_per_block + 1));
         if (i < n - 1) d->stages[i].resample.spec.upsample = 2; /* the picture is enlarged first */
     }
-    OQ_TRY(declare_norm(b, &d->norm_weight, &d->norm_bias, "conv_norm_out", s->channels[0]));
-    OQ_TRY(oq_declare_conv2d(b, &d->conv_out, "conv_out", s->out_channels, s->channels[0], 3));
+    OQ_TRY(declare_norm(b, &d->norm_weight, &d->norm_bias, "conv_norm_out", s->decoder_channels[0]));
+    OQ_TRY(oq_declare_conv2d(b, &d->conv_out, "conv_out", s->out_channels, s->decoder_channels[0], 3));
     oq_scope_leave(b, saved);
     return OQ_OK;
 }
@@ -185,7 +238,9 @@ static oq_status declare(oq_builder *b, void *self)
     OQ_TRY(declare_decoder(b, s, &s->decoder));
     if (s->has_quant_conv) OQ_TRY(oq_declare_conv2d(b, &s->quant_conv, "quant_conv", 2 * L, 2 * L, 1));
     if (s->has_post_quant_conv) OQ_TRY(oq_declare_conv2d(b, &s->post_quant_conv, "post_quant_conv", L, L, 1));
-    return OQ_OK;
+    if (!s->has_statistics) return OQ_OK;
+    OQ_TRY(oq_declare_vector(b, &s->mean, "bn.running_mean", 4 * L));
+    return oq_declare_vector(b, &s->variance, "bn.running_var", 4 * L);
 }
 
 /* ---- row of the module list ---------------------------------------------------------------------------- */
@@ -236,6 +291,9 @@ static const oq_name_rule names[] = {
     ORIGINAL_UP("2", "1"),
     ORIGINAL_UP("1", "2"),
     ORIGINAL_UP("0", "3"),
+    {.from = "encoder.quant_conv", .to = "quant_conv"}, /* FLUX.2 keeps them inside */
+    {.from = "decoder.post_quant_conv", .to = "post_quant_conv"},
+    {.from = "bn.num_batches_tracked", .why = "a counter of the training"},
     {0},
 };
 
@@ -253,5 +311,24 @@ const oq_module_type oq_module_vae_kl = {
     .self_bytes = sizeof(oq_vae_kl),
     .names = names,
     .describe = describe,
+    .declare = declare,
+};
+
+static const char *const flux2_class_names[] = {"AutoencoderKLFlux2", NULL};
+
+static const char *const flux2_signatures[] = {
+    "decoder.up_blocks.0.resnets.0.conv1,decoder.mid_block.resnets.0.conv1,bn.running_mean",
+    "decoder.up.0.block.0.conv1,decoder.mid.block_1.conv1,bn.running_mean",
+    NULL,
+};
+
+const oq_module_type oq_module_vae_kl_flux2 = {
+    .name = "vae_kl_flux2",
+    .what = "autoencoder (AutoencoderKLFlux2)",
+    .signatures = flux2_signatures,
+    .class_names = flux2_class_names,
+    .self_bytes = sizeof(oq_vae_kl),
+    .names = names,
+    .describe = describe_flux2,
     .declare = declare,
 };

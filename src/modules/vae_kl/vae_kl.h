@@ -1,5 +1,5 @@
-/* vae_kl.h -- AutoencoderKL (FLUX.1, Z-Image): latents to pictures and back. Pictures are rows of pixels
- * (NHWC). See MODEL.md. */
+/* vae_kl.h -- AutoencoderKL (FLUX.1, Z-Image) and AutoencoderKLFlux2: latents to pictures and back. Pictures are rows of
+ * pixels (NHWC). See MODEL.md. */
 #ifndef OQ_MODULES_VAE_KL_H
 #define OQ_MODULES_VAE_KL_H
 
@@ -37,11 +37,16 @@ typedef struct oq_vae_kl_side { /* encoder or decoder */
 
 typedef struct oq_vae_kl {
     int64_t in_channels, out_channels, latent_channels, layers_per_block, n_groups, sample_size, n_blocks;
-    int64_t channels[OQ_VAE_KL_MAX_BLOCKS];
+    int64_t channels[OQ_VAE_KL_MAX_BLOCKS];         /* of the encoder */
+    int64_t decoder_channels[OQ_VAE_KL_MAX_BLOCKS]; /* the same unless the configuration says otherwise */
     double scaling_factor, shift_factor;
     bool mid_attention, has_quant_conv, has_post_quant_conv;
     oq_vae_kl_side encoder, decoder;
     oq_conv2d quant_conv, post_quant_conv;
+    /* AutoencoderKLFlux2: statistics of each channel of the latents' 2x2 patches, [4 latent_channels] */
+    bool has_statistics;
+    double statistics_eps;
+    oq_vector mean, variance;
 } oq_vae_kl;
 
 /* Pixels per latent: 2^(blocks - 1). */
@@ -57,6 +62,11 @@ oq_status oq_vae_kl_decode(oq_exec *ex, const oq_vae_kl *s, oq_tensor z, int64_t
  * latent_channels], mean then log variance. */
 oq_status oq_vae_kl_encode(oq_exec *ex, const oq_vae_kl *s, oq_tensor x, int64_t h, int64_t w, oq_tensor y);
 
+/* Host copies of the statistics, [4 latent_channels] each: the mean and the root of variance + eps, both rounded to the
+ * compute type. No-op in measure mode. */
+oq_status oq_vae_kl_statistics(oq_exec *ex, const oq_vae_kl *s, float *mean, float *std);
+
 extern const oq_module_type oq_module_vae_kl;
+extern const oq_module_type oq_module_vae_kl_flux2;
 
 #endif

@@ -7,6 +7,8 @@
 
 #include "base/size.h"
 
+#include <math.h>
+
 static const float EPS = 1e-6f;
 
 typedef struct canvas {
@@ -63,7 +65,7 @@ static bool grow(int64_t pixels, int64_t width, int64_t *elems)
 bool oq_vae_kl_decode_elems(const oq_vae_kl *s, int64_t h, int64_t w, int64_t *out)
 {
     int64_t pixels, elems = 0;
-    if (!oq_i64_mul(h, w, &pixels) || !grow(pixels, 4 * s->channels[s->n_blocks - 1], &elems) ||
+    if (!oq_i64_mul(h, w, &pixels) || !grow(pixels, 4 * s->decoder_channels[s->n_blocks - 1], &elems) ||
         !grow(pixels, s->latent_channels, &elems))
         return false;
     for (int64_t i = 0; i < s->n_blocks; i++) {
@@ -210,7 +212,7 @@ oq_status oq_vae_kl_decode(oq_exec *ex, const oq_vae_kl *s, oq_tensor z, int64_t
         OQ_TRY(conv(ex, &s->post_quant_conv, mixed, z, &p));
         z = mixed;
     }
-    p.c = s->channels[s->n_blocks - 1];
+    p.c = s->decoder_channels[s->n_blocks - 1];
     OQ_TRY(conv(ex, &s->decoder.conv_in, picture(&p), z, &p));
     OQ_TRY(mid_forward(ex, s, &s->decoder.mid, &p));
     OQ_TRY(trace_picture(ex, &p, trace, "mid"));
@@ -253,5 +255,26 @@ oq_status oq_vae_kl_encode(oq_exec *ex, const oq_vae_kl *s, oq_tensor x, int64_t
         OQ_TRY(conv(ex, &s->quant_conv, y, moments, &p));
     }
     oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+static float rounded(const oq_dtype *type, float x)
+{
+    uint32_t bits = 0; /* room for either type */
+    float y;
+    type->from_f32(&bits, &x, 1);
+    type->to_f32(&y, &bits, 1);
+    return y;
+}
+
+oq_status oq_vae_kl_statistics(oq_exec *ex, const oq_vae_kl *s, float *mean, float *std)
+{
+    if (ex->measure) return OQ_OK;
+    OQ_TRY(oq_download(ex, mean, oq_vector_tensor(&s->mean)));
+    OQ_TRY(oq_download(ex, std, oq_vector_tensor(&s->variance)));
+    for (int64_t i = 0; i < 4 * s->latent_channels; i++) {
+        const float sum = rounded(ex->compute, std[i] + (float)s->statistics_eps);
+        std[i] = rounded(ex->compute, sqrtf(sum));
+    }
     return OQ_OK;
 }

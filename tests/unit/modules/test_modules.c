@@ -6,9 +6,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "modules/dit_flux1/dit_flux1.h"
+#include "modules/dit_flux2/dit_flux2.h"
 #include "modules/dit_qwen_image/dit_qwen_image.h"
 #include "modules/dit_zimage/dit_zimage.h"
+#include "modules/te_clip/te_clip.h"
 #include "modules/te_qwen3/te_qwen3.h"
+#include "modules/te_t5/te_t5.h"
 #include "modules/vae_kl/vae_kl.h"
 #include "modules/vae_wan/vae_wan.h"
 #include "pipelines/pipeline.h"
@@ -22,6 +26,11 @@
 #define QWEN3  DATA "qwen3_4b.json"
 #define VAE    DATA "flux_vae.json"
 #define QWENI  DATA "qwen_image_transformer.json"
+#define FLUX1  DATA "flux1_dev_transformer.json"
+#define KLEIN  DATA "flux2_klein_4b_transformer.json"
+#define T5     DATA "t5_xxl.json"
+#define CLIP   DATA "clip_l.json"
+#define VAE2   DATA "flux2_vae.json"
 #define QWEN25 DATA "qwen25_vl_7b.json"
 
 static int setup(void **state)
@@ -152,6 +161,33 @@ static void test_published_video_autoencoders_are_whole(void **state)
     }
 }
 
+static void check_contents(oq_env *env, const oq_module_type *module, const char *path, contents want)
+{
+    const contents have = declare(env, module, path);
+    assert_int_equal(have.params, want.params);
+    assert_int_equal(have.tensors, want.tensors);
+    assert_int_equal(have.quantizable, want.quantizable);
+}
+
+static void test_published_flux_is_whole(void **state)
+{
+    oq_env *env = *state;
+    const int64_t double_layers = 8, flux1_single = 3, flux2_single = 2;
+    check_contents(env, &oq_module_dit_flux1, FLUX1,
+                   (contents){11901408320, 1160, 19 * double_layers + 38 * flux1_single});
+    check_contents(env, &oq_module_dit_flux1, DATA "flux1_schnell_transformer.json",
+                   (contents){11891178560, 1156, 19 * double_layers + 38 * flux1_single});
+    check_contents(env, &oq_module_dit_flux2, KLEIN,
+                   (contents){3875544576, 169, 5 * double_layers + 20 * flux2_single});
+    check_contents(env, &oq_module_dit_flux2, DATA "flux2_klein_9b_transformer.json",
+                   (contents){9078581248, 233, 8 * double_layers + 24 * flux2_single});
+    check_contents(env, &oq_module_dit_flux2, DATA "flux2_dev_transformer.json",
+                   (contents){32223281152, 331, 8 * double_layers + 48 * flux2_single});
+    check_contents(env, &oq_module_te_t5, T5, (contents){4762310656, 219, 24 * 4});
+    check_contents(env, &oq_module_te_clip, CLIP, (contents){123060480, 196, 12 * 4});
+    check_contents(env, &oq_module_vae_kl_flux2, VAE2, (contents){84046371, 250, 0});
+}
+
 static void test_toybox_is_whole(void **state)
 {
     static const char *const folders[] = {"transformer", "text_encoder", "vae"};
@@ -177,6 +213,11 @@ typedef struct refusal {
 #define Z &oq_module_dit_zimage, ZIMAGE
 #define Q &oq_module_te_qwen3, QWEN3
 #define V &oq_module_vae_kl, VAE
+#define F &oq_module_dit_flux1, FLUX1
+#define K &oq_module_dit_flux2, KLEIN
+#define E &oq_module_te_t5, T5
+#define C &oq_module_te_clip, CLIP
+#define B &oq_module_vae_kl_flux2, VAE2
 #define I &oq_module_dit_qwen_image, QWENI
 #define T &oq_module_te_qwen25_vl, QWEN25
 #define W &oq_module_vae_wan, DATA "wan22_vae.json"
@@ -246,6 +287,31 @@ static const refusal refusals[] = {
     {W, "patch_size", "1", OQ_E_UNSUPPORTED, "12 channels in and 12 out of patches of 1: pictures have 3"},
     {W, "scale_factor_spatial", "8", OQ_E_FORMAT, "'scale_factor_spatial' is 8, the blocks give 16"},
     {W, "scale_factor_temporal", "2", OQ_E_FORMAT, "'scale_factor_temporal' is 2, the blocks give 4"},
+    {F, "axes_dims_rope", "[16,56,54]", OQ_E_FORMAT,
+     "config.json of FluxTransformer2DModel: 3 'axes_dims_rope' with sum 126 do not fit 'attention_head_dim' "
+     "128"},
+    {F, "axes_dims_rope", "[16,55,57]", OQ_E_FORMAT, "'axes_dims_rope' holds the odd 55"},
+    {F, "patch_size", "2", OQ_E_UNSUPPORTED, "'patch_size' is 2, only 1 is supported"},
+    {K, "axes_dims_rope", "[64,64]", OQ_E_FORMAT,
+     "config.json of Flux2Transformer2DModel: 2 'axes_dims_rope' with sum 128 do not fit "
+     "'attention_head_dim' 128"},
+    {K, "axes_dims_rope", "[31,33,32,32]", OQ_E_FORMAT, "'axes_dims_rope' holds the odd 31"},
+    {K, "timestep_guidance_channels", "128", OQ_E_UNSUPPORTED,
+     "'timestep_guidance_channels' is 128, only 256"},
+    {K, "mlp_ratio", "0", OQ_E_FORMAT, "'mlp_ratio' is 0, it must be between 0.01 and 64"},
+    {E, "feed_forward_proj", "\"relu\"", OQ_E_UNSUPPORTED,
+     "config.json of T5: 'feed_forward_proj' is \"relu\", only \"gated-gelu\" is supported"},
+    {E, "model_type", "\"mt5\"", OQ_E_UNSUPPORTED,
+     "'model_type' is 'mt5', only 't5' and 'umt5' are supported"},
+    {E, "relative_attention_num_buckets", "6", OQ_E_FORMAT, "6 relative_attention_num_buckets do not fit"},
+    {E, "is_decoder", "true", OQ_E_UNSUPPORTED, "'is_decoder' is true, only false is supported"},
+    {C, "hidden_act", "\"relu\"", OQ_E_UNSUPPORTED,
+     "config.json of CLIP: 'hidden_act' is 'relu', only 'quick_gelu' and 'gelu' are supported"},
+    {C, "num_attention_heads", "7", OQ_E_FORMAT, "7 heads do not divide 'hidden_size' 768"},
+    {B, "patch_size", "[4,4]", OQ_E_UNSUPPORTED, "'patch_size' is [4, 4], only [2,2] is supported"},
+    {B, "decoder_block_out_channels", "[32,64]", OQ_E_FORMAT,
+     "'decoder_block_out_channels' has 2 entries, 'block_out_channels' has 4"},
+    {B, "scaling_factor", "0.3", OQ_E_UNSUPPORTED, "'scaling_factor' is 0.3, which is not known here"},
     {V, "act_fn", "\"mish\"", OQ_E_UNSUPPORTED,
      "config.json of AutoencoderKL: 'act_fn' is \"mish\", only \"silu\" is supported"},
     {V, "latents_mean", "[0.5]", OQ_E_UNSUPPORTED, "'latents_mean' is [0.5], only null is supported"},
@@ -385,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_published_models_are_whole),
         cmocka_unit_test(test_published_qwen_image_is_whole),
         cmocka_unit_test(test_published_video_autoencoders_are_whole),
+        cmocka_unit_test(test_published_flux_is_whole),
         cmocka_unit_test(test_toybox_is_whole),
         cmocka_unit_test(test_configurations_are_refused),
         cmocka_unit_test(test_harmless_keys_pass),

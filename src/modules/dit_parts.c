@@ -1,0 +1,263 @@
+/* dit_parts.c -- shared parts of the FLUX line's transformers. T text tokens, S picture tokens, D model width. */
+#include "modules/dit_parts.h"
+
+#include <math.h>
+
+static const float T_SCALE = 1000.0f;
+
+/* ---- conditioning -------------------------------------------------------------------------------------- */
+
+oq_status oq_dit_mlp_declare(oq_builder *b, oq_dit_mlp *m, const char *name, int64_t n, int64_t k,
+                             unsigned flags, const char *keep)
+{
+    oq_scope saved;
+    OQ_TRY(oq_scope_enter(b, &saved, "%s", name));
+    OQ_TRY(oq_declare_linear(b, &m->in, "linear_1", n, k, flags | OQ_WANTS(OQ_FUSE_UNARY), keep));
+    OQ_TRY(oq_declare_linear(b, &m->out, "linear_2", n, n, flags, keep));
+    oq_scope_leave(b, saved);
+    return OQ_OK;
+}
+
+oq_status oq_dit_mlp_forward(oq_exec *ex, const oq_dit_mlp *m, oq_tensor x, oq_tensor y)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    const oq_post silu = {.kind = OQ_POST_UNARY, .unary = OQ_SILU};
+    oq_tensor h;
+    OQ_TRY(oq_tmp(ex, x.rows, m->in.spec.n, &h));
+    OQ_TRY(oq_linear_post_forward(ex, &m->in, h, x, &silu));
+    OQ_TRY(oq_linear_forward(ex, &m->out, y, h));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+static float rounded(const oq_dtype *type, float x)
+{
+    uint32_t bits = 0; /* room for either type */
+    float y;
+    type->from_f32(&bits, &x, 1);
+    type->to_f32(&y, &bits, 1);
+    return y;
+}
+
+/* The exponent is a float32 product and the exponential is rounded from double, which is nearer to torch's than any
+ * float32 exponential (docs/numerics.md). */
+static void sinusoid(float t, float out[OQ_DIT_FREQUENCIES])
+{
+    enum { HALF = OQ_DIT_FREQUENCIES / 2 };
+    for (int i = 0; i < HALF; i++) {
+        const float exponent = -9.210340371976184f * (float)i / (float)HALF;
+        const float angle = t * (float)exp((double)exponent);
+        out[i] = (float)cos((double)angle);
+        out[HALF + i] = (float)sin((double)angle);
+    }
+}
+
+oq_status oq_dit_time_forward(oq_exec *ex, const oq_dit_mlp *m, float t, oq_tensor y)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    float host[OQ_DIT_FREQUENCIES];
+    oq_tensor wave, x;
+    OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, 1, OQ_DIT_FREQUENCIES, &wave));
+    OQ_TRY(oq_tmp(ex, 1, OQ_DIT_FREQUENCIES, &x));
+    sinusoid(rounded(ex->compute, rounded(ex->compute, t) * T_SCALE), host);
+    OQ_TRY(oq_upload(ex, wave, host));
+    OQ_TRY(oq_copy_forward(ex, x, wave));
+    OQ_TRY(oq_dit_mlp_forward(ex, m, x, y));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+/* ---- rotary tables ------------------------------------------------------------------------------------- */
+
+void oq_dit_rope_row(double theta, const int64_t *axes, int n_axes, const int64_t *position, float *cos_row,
+                     float *sin_row)
+{
+    int64_t at = 0;
+    for (int axis = 0; axis < n_axes; axis++)
+        for (int64_t i = 0; i < axes[axis]; i += 2, at++) {
+            const double angle = (double)position[axis] * (1.0 / pow(theta, (double)i / (double)axes[axis]));
+            cos_row[at] = (float)cos(angle);
+            sin_row[at] = (float)sin(angle);
+        }
+}
+
+oq_status oq_dit_rope_upload(oq_exec *ex, oq_tensor cos_t, oq_tensor sin_t, const float *host)
+{
+    if (ex->measure) return OQ_OK;
+    OQ_TRY(oq_upload(ex, cos_t, host));
+    return oq_upload(ex, sin_t, host + cos_t.rows * cos_t.cols);
+}
+
+/* ---- declaration --------------------------------------------------------------------------------------- */
+
+static oq_status declare_stream(oq_builder *b, const oq_dit_shape *s, const oq_dit_stream_names *names,
+                                oq_dit_stream *out)
+{
+    const int64_t D = s->dim, F = s->mlp_dim;
+    const oq_part qkv[] = {{names->q, D}, {names->k, D}, {names->v, D}};
+    const unsigned up = OQ_WANTS(OQ_FUSE_ROWS | (s->gated ? OQ_FUSE_GLU : OQ_FUSE_UNARY));
+    out->has_mod = names->mod != NULL;
+    if (names->mod) OQ_TRY(oq_declare_linear(b, &out->mod, names->mod, 6 * D, D, s->flags, "modulation"));
+    OQ_TRY(oq_declare_fused(b, &out->qkv, names->fused, D, s->flags | OQ_WANTS(OQ_FUSE_ROWS), qkv, 3, NULL));
+    OQ_TRY(oq_declare_vector(b, &out->norm_q, names->norm_q, s->head_dim));
+    OQ_TRY(oq_declare_vector(b, &out->norm_k, names->norm_k, s->head_dim));
+    OQ_TRY(oq_declare_linear(b, &out->out, names->out, D, D, s->flags | OQ_WANTS(OQ_FUSE_ADD), NULL));
+    OQ_TRY(oq_declare_linear(b, &out->up, names->up, s->gated ? 2 * F : F, D, s->flags | up, NULL));
+    return oq_declare_linear(b, &out->down, names->down, D, F, s->flags | OQ_WANTS(OQ_FUSE_ADD), NULL);
+}
+
+oq_status oq_dit_double_declare(oq_builder *b, oq_dit_double *block, const oq_dit_shape *shape,
+                                const oq_dit_stream_names *text, const oq_dit_stream_names *image)
+{
+    const oq_attention_spec spec = {
+        .head_dim = shape->head_dim, .n_heads = shape->n_heads, .n_kv_heads = shape->n_heads};
+    OQ_TRY(declare_stream(b, shape, image, &block->image));
+    OQ_TRY(declare_stream(b, shape, text, &block->text));
+    return oq_declare_attention(b, &block->attention, "attn", spec);
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------- */
+
+typedef struct half { /* one stream inside a block */
+    const oq_dit_stream *w;
+    oq_tensor x, mod; /* its rows of u; [1, 6D] */
+} half;
+
+/* LayerNorm and modulation of one stream before a product; part 0: attention, 1: MLP. */
+static oq_rows modulated(const oq_dit_call *call, const half *a, int part)
+{
+    const int64_t D = call->shape->dim;
+    return (oq_rows){.x = a->x,
+                     .norm = {.kind = OQ_LAYER_NORM, .eps = call->shape->eps},
+                     .shift = oq_tensor_cols(a->mod, (3 * part + 0) * D, D),
+                     .scale = oq_tensor_cols(a->mod, (3 * part + 1) * D, D),
+                     .one = 1.0f};
+}
+
+/* x += gate * product */
+static oq_post gated_add(const oq_dit_call *call, const half *a, int part)
+{
+    const int64_t D = call->shape->dim;
+    return (oq_post){
+        .kind = OQ_POST_ADD, .residual = a->x, .gate = oq_tensor_cols(a->mod, (3 * part + 2) * D, D)};
+}
+
+static oq_status make_half(oq_exec *ex, const oq_dit_call *call, const oq_dit_stream *w, oq_tensor x,
+                           oq_tensor shared, half *out)
+{
+    *out = (half){.w = w, .x = x, .mod = shared};
+    if (!w->has_mod) return OQ_OK;
+    OQ_TRY(oq_tmp(ex, 1, 6 * call->shape->dim, &out->mod));
+    return oq_linear_forward(ex, &w->mod, out->mod, call->act);
+}
+
+/* q, k normalised and rotated with the rows of the tables that belong to them */
+static oq_status qk_forward(oq_exec *ex, const oq_dit_call *call, const oq_vector *norm_q,
+                            const oq_vector *norm_k, oq_tensor qkv, int64_t first)
+{
+    const oq_dit_shape *s = call->shape;
+    const oq_qk_step step = {.norm_q = norm_q,
+                             .norm_k = norm_k,
+                             .eps = s->eps,
+                             .cos = oq_tensor_rows(call->cos, first, qkv.rows),
+                             .sin = oq_tensor_rows(call->sin, first, qkv.rows),
+                             .n_heads = s->n_heads,
+                             .n_kv_heads = s->n_heads,
+                             .head_dim = s->head_dim,
+                             .kind = OQ_ROPE_INTERLEAVED};
+    return oq_qk_norm_rope_forward(ex, oq_tensor_cols(qkv, 0, s->dim), oq_tensor_cols(qkv, s->dim, s->dim),
+                                   &step);
+}
+
+static oq_status attend(oq_exec *ex, const oq_dit_call *call, const oq_attention *attention, oq_tensor qkv,
+                        oq_tensor o)
+{
+    const int64_t D = call->shape->dim;
+    return oq_attention_forward(ex, attention, o, oq_tensor_cols(qkv, 0, D), oq_tensor_cols(qkv, D, D),
+                                oq_tensor_cols(qkv, 2 * D, D), NULL);
+}
+
+oq_status oq_dit_heads_forward(oq_exec *ex, const oq_dit_heads *heads, const oq_dit_call *call, oq_tensor qkv,
+                               oq_tensor o)
+{
+    OQ_TRY(qk_forward(ex, call, heads->norm_q, heads->norm_k, qkv, 0));
+    return attend(ex, call, heads->attention, qkv, o);
+}
+
+static oq_status joint_attention(oq_exec *ex, const oq_dit_double *b, const oq_dit_call *call,
+                                 const half streams[2])
+{
+    const oq_mark mark = oq_mark_get(ex);
+    const int64_t D = call->shape->dim;
+    oq_tensor qkv, o;
+    OQ_TRY(oq_tmp(ex, call->u.rows, 3 * D, &qkv));
+    OQ_TRY(oq_tmp(ex, call->u.rows, D, &o));
+    for (int i = 0; i < 2; i++) {
+        const half *a = &streams[i];
+        const int64_t first = i ? call->n_text : 0;
+        const oq_tensor own = oq_tensor_rows(qkv, first, a->x.rows);
+        const oq_rows rows = modulated(call, a, 0);
+        OQ_TRY(oq_linear_rows_forward(ex, &a->w->qkv, own, &rows, NULL));
+        OQ_TRY(qk_forward(ex, call, &a->w->norm_q, &a->w->norm_k, own, first));
+    }
+    OQ_TRY(attend(ex, call, &b->attention, qkv, o));
+    for (int i = 0; i < 2; i++) {
+        const half *a = &streams[i];
+        const oq_post post = gated_add(call, a, 0);
+        OQ_TRY(oq_linear_post_forward(ex, &a->w->out, a->x,
+                                      oq_tensor_rows(o, i ? call->n_text : 0, a->x.rows), &post));
+    }
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+static oq_status mlp_forward(oq_exec *ex, const oq_dit_call *call, const half *a)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    const oq_post act = {.kind = call->shape->gated ? OQ_POST_GLU : OQ_POST_UNARY,
+                         .unary = call->shape->gated ? OQ_SILU : OQ_GELU_TANH};
+    const oq_rows rows = modulated(call, a, 1);
+    const oq_post post = gated_add(call, a, 1);
+    oq_tensor up;
+    OQ_TRY(oq_tmp(ex, a->x.rows, call->shape->mlp_dim, &up));
+    OQ_TRY(oq_linear_rows_forward(ex, &a->w->up, up, &rows, &act));
+    OQ_TRY(oq_linear_post_forward(ex, &a->w->down, a->x, up, &post));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+oq_status oq_dit_double_forward(oq_exec *ex, const oq_dit_double *b, const oq_dit_call *call)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    const int64_t T = call->n_text;
+    half streams[2];
+    OQ_TRY(oq_check_canceled(ex->env));
+    OQ_TRY(make_half(ex, call, &b->text, oq_tensor_rows(call->u, 0, T), call->text_mod, &streams[0]));
+    OQ_TRY(make_half(ex, call, &b->image, oq_tensor_rows(call->u, T, call->u.rows - T), call->image_mod,
+                     &streams[1]));
+    OQ_TRY(joint_attention(ex, b, call, streams));
+    for (int i = 0; i < 2; i++) OQ_TRY(mlp_forward(ex, call, &streams[i]));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+oq_status oq_dit_final_forward(oq_exec *ex, const oq_linear *mod, const oq_linear *last,
+                               const oq_dit_call *call, oq_tensor x, oq_tensor y, const char *trace)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    const int64_t D = call->shape->dim;
+    oq_tensor row, h;
+    OQ_TRY(oq_tmp(ex, 1, 2 * D, &row));
+    OQ_TRY(oq_tmp(ex, x.rows, D, &h));
+    OQ_TRY(oq_linear_forward(ex, mod, row, call->act));
+    const oq_rows rows = {.x = x,
+                          .norm = {.kind = OQ_LAYER_NORM, .eps = call->shape->eps},
+                          .scale = oq_tensor_cols(row, 0, D),
+                          .shift = oq_tensor_cols(row, D, D),
+                          .one = 1.0f};
+    OQ_TRY(oq_rows_forward(ex, &rows, h));
+    if (trace) OQ_TRY(oq_trace_put(ex, h, NULL, 0, "%s.norm_out", trace));
+    OQ_TRY(oq_linear_forward(ex, last, y, h));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}

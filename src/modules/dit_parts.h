@@ -1,0 +1,79 @@
+/* dit_parts.h -- what transformers of the FLUX line do alike: timestep embeddings, rotary tables, blocks of two streams
+ * that attend to each other. */
+#ifndef OQ_MODULES_DIT_PARTS_H
+#define OQ_MODULES_DIT_PARTS_H
+
+#include "nn/nn.h"
+
+enum { OQ_DIT_FREQUENCIES = 256 };
+
+/* ---- conditioning -------------------------------------------------------------------------------------- */
+
+typedef struct oq_dit_mlp { /* linear_2(silu(linear_1 x)) */
+    oq_linear in, out;
+} oq_dit_mlp;
+oq_status oq_dit_mlp_declare(oq_builder *b, oq_dit_mlp *m, const char *name, int64_t n, int64_t k, unsigned flags,
+                             const char *keep);
+oq_status oq_dit_mlp_forward(oq_exec *ex, const oq_dit_mlp *m, oq_tensor x, oq_tensor y);
+/* y [1, D] = mlp(cos | sin of t * 10000^(-i/128)); t is rounded to the compute type, as is its product with 1000. */
+oq_status oq_dit_time_forward(oq_exec *ex, const oq_dit_mlp *m, float t, oq_tensor y);
+
+/* ---- rotary tables ------------------------------------------------------------------------------------- */
+
+/* cos and sin [sum of axes / 2] of one position: axis a owns axes[a] channels, angles in double. */
+void oq_dit_rope_row(double theta, const int64_t *axes, int n_axes, const int64_t *position, float *cos_row,
+                     float *sin_row);
+/* Uploads 2 * cos.rows * cos.cols host values, cos first. No-op in measure mode (host NULL). */
+oq_status oq_dit_rope_upload(oq_exec *ex, oq_tensor cos, oq_tensor sin, const float *host);
+
+/* ---- blocks of two streams ----------------------------------------------------------------------------- */
+
+typedef struct oq_dit_shape {
+    int64_t dim, n_heads, head_dim, mlp_dim;
+    float eps;      /* of all norms */
+    unsigned flags; /* OQ_BIAS: of all products */
+    bool gated;     /* the MLP is silu(up[:n]) * up[n:]; else gelu_tanh(up) */
+} oq_dit_shape;
+
+typedef struct oq_dit_stream_names { /* words inside a block; mod NULL: the modulation is shared between blocks */
+    const char *mod, *fused, *q, *k, *v, *norm_q, *norm_k, *out, *up, *down;
+} oq_dit_stream_names;
+
+typedef struct oq_dit_stream { /* one half of a block */
+    oq_linear mod, qkv, out, up, down;
+    oq_vector norm_q, norm_k;
+    bool has_mod;
+} oq_dit_stream;
+
+typedef struct oq_dit_double { /* text, then image */
+    oq_dit_stream text, image;
+    oq_attention attention;
+} oq_dit_double;
+
+oq_status oq_dit_double_declare(oq_builder *b, oq_dit_double *block, const oq_dit_shape *shape,
+                                const oq_dit_stream_names *text, const oq_dit_stream_names *image);
+
+typedef struct oq_dit_call { /* one forward of a stack */
+    const oq_dit_shape *shape;
+    oq_tensor u;               /* [T + S, D], text first, in place */
+    int64_t n_text;
+    oq_tensor cos, sin;        /* F32 [T + S, head_dim / 2] */
+    oq_tensor act;             /* [1, D]: silu of the conditioning, for modulations of a block's own */
+    oq_tensor text_mod, image_mod; /* [1, 6D] where they are shared: shift, scale, gate of attention, then of the MLP */
+} oq_dit_call;
+
+oq_status oq_dit_double_forward(oq_exec *ex, const oq_dit_double *block, const oq_dit_call *call);
+
+/* q, k of rows [S, …]: RMS per head, rotation; o [S, D] (any ld) = attention. */
+typedef struct oq_dit_heads {
+    const oq_vector *norm_q, *norm_k;
+    const oq_attention *attention;
+} oq_dit_heads;
+oq_status oq_dit_heads_forward(oq_exec *ex, const oq_dit_heads *heads, const oq_dit_call *call, oq_tensor qkv,
+                               oq_tensor o);
+
+/* y = last(LayerNorm(x) * (1 + scale) + shift), [scale | shift] = mod(act) */
+oq_status oq_dit_final_forward(oq_exec *ex, const oq_linear *mod, const oq_linear *last, const oq_dit_call *call,
+                               oq_tensor x, oq_tensor y, const char *trace);
+
+#endif
