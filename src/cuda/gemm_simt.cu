@@ -25,7 +25,7 @@ static __device__ __forceinline__ float w_element(const oq_cu_gemm &a, const fol
                                                   int64_t col)
 {
     if (row >= a.y.cols || col >= a.x.cols) return 0.0f;
-    const float v = element(a.w, a.w_type, row * a.x.cols + col);
+    const float v = element(a.w, a.w_type, row * a.w_ld + col);
     if (!f.w) return v;
     return v * a.w_scale[row / a.w_block_n * a.w_scale_ld + col / a.w_block_k];
 }
@@ -93,6 +93,7 @@ extern "C" void oq_cu_gemm_simt(cudaStream_t stream, const oq_cu_gemm *args)
     oq_cu_gemm a = *args;
     if (a.y.rows <= 0 || a.y.cols <= 0) return;
     const fold f = {a.x_scale && a.x_group != 0, a.w_scale && a.w_block_k != 0};
+    if (a.w_ld == 0) a.w_ld = a.x.cols;
     if (a.w_block_n == 0) a.w_block_n = a.y.cols;
     if (a.w_block_k == 0) a.w_block_k = a.x.cols;
     if (a.w_scale_ld == 0) a.w_scale_ld = (a.x.cols + a.w_block_k - 1) / a.w_block_k;

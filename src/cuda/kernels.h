@@ -78,13 +78,66 @@ void oq_cu_decode(cudaStream_t stream, void *dst, const oq_cu_codes *w);
 void oq_cu_scale_rows(cudaStream_t stream, oq_cu_view y, const void *acc, bool floating, const float *sx,
                       const float *sw, const float *bias);
 
+/* ---- group_decode.cu, group_small.cu: weights that stay compressed ------------------------------------- */
+typedef enum oq_cu_code { OQ_CU_E2M1, OQ_CU_NF4, OQ_CU_FP4, OQ_CU_INT, OQ_CU_CODE_E4M3, OQ_CU_N_CODES } oq_cu_code;
+typedef enum oq_cu_scale {
+    OQ_CU_SCALE_F32,
+    OQ_CU_SCALE_E8M0,  /* one byte, 2^(byte - 127) */
+    OQ_CU_SCALE_E4M3,  /* one byte, times `global` */
+    OQ_CU_SCALE_E4M3_OVER, /* one byte, divided by `global` */
+    OQ_CU_SCALE_NESTED /* one byte; map[byte] * absmax[group of the whole matrix / 256] + offset, all in `global` */
+} oq_cu_scale;
+/* W[n,k] in groups of `group` columns (16, 32, 64 or 128). Codes: rows of blocks of 128 columns, the last one padded
+ * with zeros; in a block, units of four codes are transposed: unit 8 q + j holds columns 16 j + 4 q .. + 3, so that a
+ * thread that multiplies columns 4 q of every sixteen reads its part of the block in one piece. Four-bit codes: two a
+ * byte, the first in the low half. */
+typedef struct oq_cu_group {
+    const uint8_t *codes;
+    oq_cu_code code;
+    int bits; /* 4 or 8 */
+    oq_cu_scale scale_kind;
+    const void *scales; /* [n, groups] */
+    const uint8_t *zeros; /* [n, groups], or NULL: `zero` everywhere. Integers: value = (code - zero) * scale */
+    int zero;
+    const float *global;
+    int global_step; /* 1: one global scale for each row */
+    int group;
+    int64_t groups; /* of a row */
+    int64_t n, k, row_bytes;
+} oq_cu_group;
+/* Rows [first, first + dst.rows) -> dst [rows, k] in bf16 (rounded once) or f32. */
+void oq_cu_group_decode(cudaStream_t stream, oq_cu_view dst, const oq_cu_group *w, int64_t first);
+/* y = x . W^T + bias for few rows of bf16, k a multiple of 128; false: not for this case, nothing was launched. */
+bool oq_cu_group_small_fits(const oq_cu_group *w, oq_cu_view x, oq_cu_view y);
+bool oq_cu_group_small(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w, const float *bias);
+
+/* The same for up to hundreds of rows, on Hopper alone; `work` holds oq_cu_group_wgmma_work bytes. */
+size_t oq_cu_group_wgmma_work(int64_t m, int64_t k);
+bool oq_cu_group_wgmma(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w, const float *bias,
+                       void *work);
+
+/* ---- requantize.cu ------------------------------------------------------------------------------------- */
+/* How activations are rounded in blocks: 32 columns under a power of two, 2^X the least with amax / 2^X <= limit (or below
+ * it), or 16 under an e4m3 scale times `given` (NVFP4, in device memory). */
+typedef struct oq_cu_blocks {
+    bool nvfp4, e4m3; /* codes: e4m3, else e2m1 */
+    float limit;
+    bool below;
+    const float *given;
+} oq_cu_blocks;
+/* y = x rounded as the block format would keep it: the arithmetic of oq_act_quantize_row, codes times scales. */
+void oq_cu_requantize(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_blocks *how);
+/* y = codes times scales of a row (x_group 0) or of 128 columns, as oq_cu_quantize wrote them. */
+void oq_cu_dequantize(cudaStream_t stream, oq_cu_view y, oq_cu_view codes, const float *scales, int64_t x_group);
+
 /* ---- gemm_simt.cu: every format and type, in f32; the device's reference ------------------------------- */
 typedef struct oq_cu_gemm {
     oq_cu_view x, y; /* [m,k], [m,n]; x of any type */
-    const void *w;   /* [n,k] contiguous */
+    const void *w;   /* [n,k] */
     oq_cu_type w_type;
     const float *w_scale;         /* NULL: 1 */
     int64_t w_block_n, w_block_k; /* 0: the whole dimension */
+    int64_t w_ld;                 /* elements from row to row; 0: k */
     int64_t w_scale_ld;           /* scales from one row of blocks to the next; 0: no padding */
     const float *x_scale;         /* NULL: 1; else as oq_cu_quantize writes it */
     int64_t x_group;              /* 0: one per row; 128: per group */

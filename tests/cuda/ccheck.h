@@ -18,6 +18,7 @@ typedef struct ccheck {
     const char *filter;
     bool brief;      /* fewer and smaller cases, for compute-sanitizer */
     double bench_ms; /* 0: check */
+    int64_t part, n_parts, unit; /* this process takes the units of work whose number is `part` modulo `n_parts` */
     int64_t passed, failed;
 } ccheck;
 
@@ -54,6 +55,7 @@ typedef struct cc_row {
     double worst; /* largest error / bound */
 } cc_row;
 
+bool cc_mine(ccheck *c); /* true: the next unit of work is this process's */
 bool cc_wants(const ccheck *c, const char *kernel);
 bool cc_near(cc_row *row, double got, double want, double bound); /* both NaN is near */
 void cc_case(ccheck *c, cc_row *row, bool ok, const char *fmt, ...) __attribute__((format(printf, 4, 5)));

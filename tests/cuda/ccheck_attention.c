@@ -177,6 +177,7 @@ void ccheck_attention(ccheck *c)
         cc_row row = {.kernel = kernel->name};
         if (!cc_wants(c, kernel->name) || kernel->need > (uint64_t)c->gpu->capability) continue;
         for (size_t i = 0; i < OQ_COUNT(attention_cases); i++) {
+            if (!cc_mine(c)) continue;
             const attention_case *t = &attention_cases[i];
             const oq_attention_spec spec = {.head_dim = t->head_dim,
                                             .n_heads = t->n_heads,

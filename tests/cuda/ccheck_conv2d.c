@@ -201,6 +201,7 @@ void ccheck_conv2d(ccheck *c)
         cc_row row = {.kernel = kernel->name};
         if (!cc_wants(c, kernel->name) || kernel->need > (uint64_t)c->gpu->capability) continue;
         for (size_t i = 0; i < OQ_COUNT(cases); i++) {
+            if (!cc_mine(c)) continue;
             const oq_conv2d_spec spec = spec_of(&cases[i]);
             if (kernel->accepts(&spec)) check_case(c, &cases[i], kernel, &row);
         }

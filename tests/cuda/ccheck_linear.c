@@ -4,6 +4,7 @@
 #include "ccheck.h"
 
 #include "base/size.h"
+#include "format/float4.h"
 
 #include <math.h>
 
@@ -14,27 +15,59 @@ typedef struct scheme_row {
     oq_scheme scheme;
 } scheme_row;
 
+#define SCHEME(label, format, type, scale)                                                                   \
+    {                                                                                                        \
+        label,                                                                                               \
+        {                                                                                                    \
+            .weight = &oq_format_##format, .act = type, .act_scale = OQ_ACT_##scale                          \
+        }                                                                                                    \
+    }
+#define E4M3 &oq_dtype_f8_e4m3
+#define E2M1 &oq_dtype_f4_e2m1
 static const scheme_row schemes[] = {
-    {"f32", {.weight = &oq_format_f32, .act = NULL, .act_scale = OQ_ACT_NONE}},
-    {"bf16", {.weight = &oq_format_bf16, .act = NULL, .act_scale = OQ_ACT_NONE}},
-    {"f16", {.weight = &oq_format_f16, .act = NULL, .act_scale = OQ_ACT_NONE}},
-    {"fp8 tensor x token",
-     {.weight = &oq_format_fp8_e4m3_tensor, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_TOKEN}},
-    {"fp8 channel x token",
-     {.weight = &oq_format_fp8_e4m3_channel, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_TOKEN}},
-    {"fp8 channel x static",
-     {.weight = &oq_format_fp8_e4m3_channel, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_STATIC_TENSOR}},
-    {"fp8 tensor x static",
-     {.weight = &oq_format_fp8_e4m3_tensor, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_STATIC_TENSOR}},
-    {"fp8 block128 x group128",
-     {.weight = &oq_format_fp8_e4m3_block128, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_GROUP}},
-    {"fp8 channel x none", {.weight = &oq_format_fp8_e4m3_channel, .act = NULL, .act_scale = OQ_ACT_NONE}},
-    {"fp8 block128 x none", {.weight = &oq_format_fp8_e4m3_block128, .act = NULL, .act_scale = OQ_ACT_NONE}},
-    {"int8 channel x token",
-     {.weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN}},
-    {"int8 tensor x token",
-     {.weight = &oq_format_int8_tensor, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN}},
-    {"int8 channel x none", {.weight = &oq_format_int8_channel, .act = NULL, .act_scale = OQ_ACT_NONE}},
+    SCHEME("f32", f32, NULL, NONE),
+    SCHEME("bf16", bf16, NULL, NONE),
+    SCHEME("f16", f16, NULL, NONE),
+    SCHEME("fp8 tensor x token", fp8_e4m3_tensor, E4M3, DYNAMIC_TOKEN),
+    SCHEME("fp8 channel x token", fp8_e4m3_channel, E4M3, DYNAMIC_TOKEN),
+    SCHEME("fp8 channel x static", fp8_e4m3_channel, E4M3, STATIC_TENSOR),
+    SCHEME("fp8 tensor x static", fp8_e4m3_tensor, E4M3, STATIC_TENSOR),
+    SCHEME("fp8 block128 x group128", fp8_e4m3_block128, E4M3, DYNAMIC_GROUP),
+    SCHEME("fp8 channel x none", fp8_e4m3_channel, NULL, NONE),
+    SCHEME("fp8 block128 x none", fp8_e4m3_block128, NULL, NONE),
+    SCHEME("int8 channel x token", int8_channel, &oq_dtype_i8, DYNAMIC_TOKEN),
+    SCHEME("int8 tensor x token", int8_tensor, &oq_dtype_i8, DYNAMIC_TOKEN),
+    SCHEME("int8 channel x none", int8_channel, NULL, NONE),
+    SCHEME("mxfp8 x none", mxfp8, NULL, NONE),
+    SCHEME("mxfp8 x mx", mxfp8, E4M3, DYNAMIC_MX),
+    SCHEME("mxfp8 x mx floor", mxfp8, E4M3, DYNAMIC_MX_FLOOR),
+    SCHEME("mxfp8 x mx even", mxfp8, E4M3, DYNAMIC_MX_EVEN),
+    SCHEME("mxfp4 x none", mxfp4, NULL, NONE),
+    SCHEME("mxfp4 x mx", mxfp4, E2M1, DYNAMIC_MX),
+    SCHEME("mxfp4 x mx ceil", mxfp4, E2M1, DYNAMIC_MX_CEIL),
+    SCHEME("mxfp4 x mx even", mxfp4, E2M1, DYNAMIC_MX_EVEN),
+    SCHEME("mxfp4 x mx fp8", mxfp4, E4M3, DYNAMIC_MX),
+    SCHEME("mxfp4_q725 x mx_q725", mxfp4_q725, E2M1, DYNAMIC_MX_Q725),
+    SCHEME("nvfp4 x none", nvfp4, NULL, NONE),
+    SCHEME("nvfp4 x static", nvfp4, E2M1, STATIC_NVFP4),
+    SCHEME("nvfp4_rows x static", nvfp4_rows, E2M1, STATIC_NVFP4),
+    SCHEME("nvfp4_inverse x static", nvfp4_inverse, E2M1, STATIC_NVFP4),
+    SCHEME("nvfp4_inverse_rows x none", nvfp4_inverse_rows, NULL, NONE),
+    SCHEME("nf4 x none", nf4_b64, NULL, NONE),
+    SCHEME("nf4 nested x none", nf4_b64_nested, NULL, NONE),
+    SCHEME("fp4 x none", fp4_b64, NULL, NONE),
+    SCHEME("fp4 nested x none", fp4_b64_nested, NULL, NONE),
+    SCHEME("int4 g32 x none", int4_g32, NULL, NONE),
+    SCHEME("int4 g64 x none", int4_g64, NULL, NONE),
+    SCHEME("int4 g128 x none", int4_g128, NULL, NONE),
+    SCHEME("int4z g32 x none", int4z_g32, NULL, NONE),
+    SCHEME("int4z g128 x none", int4z_g128, NULL, NONE),
+    SCHEME("int2 g32 x none", int2_g32, NULL, NONE),
+    SCHEME("int3z g64 x none", int3z_g64, NULL, NONE),
+    SCHEME("int8 g128 x none", int8_g128, NULL, NONE),
+    SCHEME("int8z g32 x none", int8z_g32, NULL, NONE),
+    SCHEME("int4 g128 x int8 token", int4_g128, &oq_dtype_i8, DYNAMIC_TOKEN),
+    SCHEME("nvfp4 x fp8 token", nvfp4, E4M3, DYNAMIC_TOKEN),
 };
 
 typedef struct linear_case {
@@ -59,19 +92,44 @@ static float rough_normal(ccheck *c)
     return ((float)((u & 255) + (u >> 8 & 255) + (u >> 16 & 255) + (u >> 24)) - 510.0f) / 147.8f;
 }
 
+/* For measurements: 128 rows encoded, and repeated. Nested formats begin their tensor's scales with a map. */
+static void encode_repeated(ccheck *c, const oq_format *f, oq_planes_mut *planes, const float *w, int64_t n,
+                            int64_t k)
+{
+    enum { ROWS = 128, NESTED_HEAD = 257 * 4 };
+    oq_planes_mut few = {{NULL}};
+    for (int p = 0; p < OQ_PLANE_INPUT_SCALE; p++)
+        if (planes->plane[p]) few.plane[p] = cc_new(c, f->plane_bytes(f, (oq_plane)p, ROWS, k));
+    f->encode(f, &few, w, ROWS, k);
+    for (int p = 0; p < OQ_PLANE_INPUT_SCALE; p++) {
+        if (!planes->plane[p]) continue;
+        const size_t some = f->plane_bytes(f, (oq_plane)p, ROWS, k),
+                     all = f->plane_bytes(f, (oq_plane)p, n, k);
+        const size_t head = p == OQ_PLANE_GLOBAL && some > NESTED_HEAD ? NESTED_HEAD : 0;
+        memcpy(planes->plane[p], few.plane[p], some);
+        for (size_t at = some; at < all; at++)
+            ((char *)planes->plane[p])[at] = ((char *)planes->plane[p])[at - (some - head)];
+        oq_free(c->env, few.plane[p]);
+    }
+}
+
 static void setup(ccheck *c, linear_case *t)
 {
     const oq_format *f = t->spec.scheme.weight;
     const int64_t n = t->spec.n, k = t->spec.k;
     float *w = cc_new(c, (size_t)(n * k) * sizeof *w), *x = cc_new(c, (size_t)(t->m * k) * sizeof *x);
-    for (int64_t i = 0; i < n * k; i++)
+    const bool repeat = c->bench_ms > 0 && n > 128 && n % 128 == 0;
+    for (int64_t i = 0; i < (repeat ? 128 : n) * k; i++)
         w[i] = (c->bench_ms > 0 ? rough_normal(c) : cc_normal(c)) / sqrtf((float)k);
     for (int p = 0; p < OQ_N_PLANES; p++) {
         const size_t bytes = f->planes >> p & 1u ? f->plane_bytes(f, (oq_plane)p, n, k) : 0;
         t->planes.plane[p] = bytes ? cc_new(c, bytes) : NULL;
     }
-    f->encode(f, &t->planes, w, n, k);
-    t->input_scale = 6.0f / 448.0f;
+    if (repeat)
+        encode_repeated(c, f, &t->planes, w, n, k);
+    else
+        f->encode(f, &t->planes, w, n, k);
+    t->input_scale = t->spec.scheme.act_scale == OQ_ACT_STATIC_NVFP4 ? 6.0f / (6.0f * 448.0f) : 6.0f / 448.0f;
     t->planes.plane[OQ_PLANE_INPUT_SCALE] = &t->input_scale;
     if (c->bench_ms > 0)
         for (int64_t i = 0; i < t->m * k; i++) x[i] = rough_normal(c);
@@ -116,7 +174,7 @@ static void effective_row(ccheck *c, const linear_case *t, int64_t row, double *
     float *x = cc_new(c, (size_t)k * sizeof *x);
     for (int64_t i = 0; i < k; i++) x[i] = cc_get(&t->x, row, i);
     if (s->act) {
-        const int64_t group = s->act_scale == OQ_ACT_DYNAMIC_GROUP ? OQ_ACT_GROUP : k;
+        const int64_t group = oq_act_run(s->act_scale, k);
         char *codes = cc_new(c, (size_t)k);
         float *scales = cc_new(c, (size_t)oq_ceil_div(k, group) * sizeof *scales);
         oq_act_quantize_row(s, t->input_scale, x, k, codes, scales);
@@ -138,6 +196,8 @@ static double sum_error(const linear_case *t, const char *kernel)
     if (strstr(kernel, "aany")) e = (k / 4 + 16) * 0x1p-23; /* one long chain */
     if (strstr(kernel, "afp8")) e += 0x1p-9;       /* Hopper keeps 13 bits below the largest of 32 products */
     if (strstr(kernel, "wany_abf16")) e += 0x1p-8; /* weights rounded to bf16 */
+    if (strstr(kernel, "wgroup") && t->type == &oq_dtype_bf16)
+        e += 0x1p-8; /* weights (and some activations) in bf16 */
     if (t->spec.scheme.act && t->spec.scheme.act->bytes == 1) e += 4 * 0x1p-23; /* scales multiplied in f32 */
     return e;
 }
@@ -236,11 +296,13 @@ static void check_case(ccheck *c, linear_case *t, cc_row *rows)
 static void check_scheme(ccheck *c, const scheme_row *s, cc_row *rows)
 {
     static const int64_t sizes[][3] = {{1, 16, 16},       {5, 48, 64},       {17, 33, 40},
+                                       {1, 200, 256},     {48, 200, 1152},   {16, 136, 128},
                                        {77, 192, 192},    {128, 256, 512},   {129, 640, 1536},
                                        {256, 1024, 1040}, {333, 3840, 2560}, {4224, 3840, 3840}};
-    const size_t n = c->brief ? 5 : OQ_COUNT(sizes);
+    const size_t n = c->brief ? 8 : OQ_COUNT(sizes);
     for (size_t i = 0; i < n; i++)
         for (int v = 0; v < 4; v++) {
+            if (!cc_mine(c)) continue;
             if (i + 2 >= OQ_COUNT(sizes) && v % 2 == 0) continue; /* large ones: two variants */
             linear_case t = {.spec = {s->scheme, sizes[i][1], sizes[i][2]},
                              .scheme_name = s->name,
@@ -271,13 +333,14 @@ static void bench_run(void *user, int64_t i)
 static void bench_kernel(ccheck *c, const scheme_row *s, const oq_linear_kernel *kernel, int64_t m, int64_t k,
                          int64_t n)
 {
-    linear_bench b = {.c = c, .kernel = kernel, .sets = 2 + (int64_t)(192000000 / (2 * (m * k + n * k)))};
-    if (b.sets > 12) b.sets = 12;
+    linear_bench b = {.c = c, .kernel = kernel};
     linear_case t = {.spec = {s->scheme, n, k}, .m = m, .type = &oq_dtype_bf16, .bias = true};
     if (!kernel->accepts(&t.spec)) return;
     setup(c, &t);
     const oq_planes planes = planes_of(&t);
     const size_t packed_bytes = b.kernel->packed_bytes(&t.spec);
+    b.sets = 2 + 192000000 / (2 * m * k + (int64_t)packed_bytes); /* more than the L2 holds */
+    if (b.sets > (int64_t)OQ_COUNT(b.args)) b.sets = (int64_t)OQ_COUNT(b.args);
     char *packed = cc_new(c, packed_bytes);
     b.kernel->pack(packed, &planes, &t.spec);
     void *scratch = cc_device(c, b.kernel->scratch_bytes(&t.spec, m) + 256);
@@ -294,7 +357,8 @@ static void bench_kernel(ccheck *c, const scheme_row *s, const oq_linear_kernel 
     char shape[96], op[128];
     snprintf(shape, sizeof shape, "%lldx%lldx%lld", (long long)m, (long long)k, (long long)n);
     snprintf(op, sizeof op, "linear %s (%s)", s->name, b.kernel->name);
-    cc_bench(c, op, shape, 2.0 * (double)m * (double)n * (double)k, 0, bench_run, &b);
+    cc_bench(c, op, shape, 2.0 * (double)m * (double)n * (double)k,
+             (double)packed_bytes + 2.0 * (double)(m * k) + 2.0 * (double)(m * n), bench_run, &b);
     for (int64_t i = 0; i < b.sets; i++) {
         cc_release(c, (void *)(size_t)b.args[i].packed);
         cc_release(c, b.args[i].x.data);
@@ -315,6 +379,19 @@ static void bench_scheme(ccheck *c, const scheme_row *s, const int64_t shape[3])
     }
 }
 
+static void bench_few_bits(ccheck *c)
+{
+    static const int64_t rows[] = {1, 16, 64, 256, 1024, 4096}, sizes[][2] = {{3072, 12288}, {4096, 24576}};
+    static const char *const wanted[] = {"bf16", "int4 g128 x none", "nvfp4 x none", "nf4 x none",
+                                         "mxfp8 x mx"};
+    for (size_t i = 0; i < OQ_COUNT(sizes); i++)
+        for (size_t w = 0; w < OQ_COUNT(wanted); w++)
+            for (size_t s = 0; s < OQ_COUNT(schemes); s++)
+                for (size_t r = 0; r < OQ_COUNT(rows) && !strcmp(schemes[s].name, wanted[w]); r++)
+                    if (i == 0 || rows[r] != 1024)
+                        bench_scheme(c, &schemes[s], (const int64_t[]){rows[r], sizes[i][0], sizes[i][1]});
+}
+
 void ccheck_linear(ccheck *c)
 {
     static const int64_t shapes[][3] = {{4096, 3072, 12288},
@@ -322,6 +399,7 @@ void ccheck_linear(ccheck *c)
                                         {4224, 10240, 3840},
                                         {4224, 3840, 11520},
                                         {512, 3072, 9216}};
+    if (c->bench_ms > 0) bench_few_bits(c);
     if (c->bench_ms > 0) {
         static const char *const wanted[] = {"bf16",
                                              "fp8 channel x token",

@@ -240,6 +240,7 @@ static void check_table(ccheck *c)
         if (!cc_wants(c, op->name)) continue;
         for (size_t s = 0; s < (c->brief ? 6 : OQ_COUNT(sizes)); s++)
             for (int v = 0; v < op->n_variants * 6; v++) {
+                if (!cc_mine(c)) continue;
                 const bool in_place_ok =
                     op->run != run_axpby && op->run != run_permute && op->run != run_rope;
                 const op_case t = {.name = op->name,

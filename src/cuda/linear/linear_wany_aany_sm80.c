@@ -6,7 +6,8 @@
 static bool accepts(const oq_linear_spec *spec)
 {
     /* what oq_cuda_quantize knows; a scheme that no kernel accepts is refused by the plan */
-    return spec->n > 0 && spec->k > 0 && spec->scheme.act_scale <= OQ_ACT_DYNAMIC_GROUP;
+    return spec->n > 0 && spec->k > 0 && spec->scheme.act_scale <= OQ_ACT_DYNAMIC_GROUP &&
+           !oq_cuda_packing_of(spec).grouped;
 }
 
 static size_t scratch_bytes(const oq_linear_spec *spec, int64_t m)

@@ -5,10 +5,72 @@
 
 #include <string.h>
 
+#define GROUP_BLOCK 128 /* columns of a block of codes */
+
 /* Formats and element types are known by name: the plugin has its own copies of neither. */
 static bool element_is(const oq_format *f, const char *name)
 {
     return f->element && strcmp(f->element->name, name) == 0;
+}
+
+static bool has_input(const oq_linear_spec *spec)
+{
+    return spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR || spec->scheme.act_scale == OQ_ACT_STATIC_NVFP4;
+}
+
+static bool name_begins(const oq_format *f, const char *word)
+{
+    return strncmp(f->name, word, strlen(word)) == 0;
+}
+
+/* Bits of an integer format's codes: "int4_g32", "int3z_g64"; 0: no integers in groups. */
+static int int_bits(const oq_format *f)
+{
+    if (!name_begins(f, "int") || f->block_k == 0 || f->block_n != 1) return 0;
+    return f->name[3] >= '2' && f->name[3] <= '8' ? f->name[3] - '0' : 0;
+}
+
+/* What a group format's codes and scales are; false: `f` is none, or its groups cross from row to row. */
+static bool group_of(oq_cu_group *g, const oq_format *f, int64_t n, int64_t k)
+{
+    *g = (oq_cu_group){.bits = 4, .group = f->block_k, .n = n, .k = k};
+    const bool nested = f->planes >> OQ_PLANE_GLOBAL & 1u;
+    const bool bnb = name_begins(f, "nf4_b") || name_begins(f, "fp4_b");
+    const int bits = int_bits(f);
+    if (strcmp(f->name, "mxfp8") == 0)
+        g->bits = 8, g->code = OQ_CU_CODE_E4M3, g->scale_kind = OQ_CU_SCALE_E8M0;
+    else if (strcmp(f->name, "mxfp4") == 0 || strcmp(f->name, "mxfp4_q725") == 0)
+        g->code = OQ_CU_E2M1, g->scale_kind = OQ_CU_SCALE_E8M0;
+    else if (name_begins(f, "nvfp4") && f->block_n == 1 && nested)
+        g->code = OQ_CU_E2M1, g->global_step = strstr(f->name, "_rows") != NULL,
+        g->scale_kind = strstr(f->name, "inverse") ? OQ_CU_SCALE_E4M3_OVER : OQ_CU_SCALE_E4M3;
+    else if (bnb && k % f->block_k == 0)
+        g->code = name_begins(f, "nf4_") ? OQ_CU_NF4 : OQ_CU_FP4,
+        g->scale_kind = nested ? OQ_CU_SCALE_NESTED : OQ_CU_SCALE_F32;
+    else if (bits)
+        g->code = OQ_CU_INT, g->bits = bits > 4 ? 8 : 4, g->zero = 1 << (bits - 1),
+        g->scale_kind = OQ_CU_SCALE_F32;
+    else
+        return false;
+    g->groups = oq_ceil_div(k, f->block_k);
+    g->row_bytes = oq_ceil_div(k, GROUP_BLOCK) * GROUP_BLOCK * g->bits / 8;
+    return true;
+}
+
+static oq_cuda_packing grouped_packing(oq_cuda_packing p, const oq_linear_spec *spec)
+{
+    const oq_format *f = spec->scheme.weight;
+    const int64_t n = spec->n, k = spec->k;
+    p.grouped = true;
+    p.scale_at = oq_align_up((size_t)(n * p.group.row_bytes), OQ_CUDA_ALIGN);
+    size_t at = oq_align_up(p.scale_at + f->plane_bytes(f, OQ_PLANE_SCALE, n, k), OQ_CUDA_ALIGN);
+    const size_t zeros = f->planes >> OQ_PLANE_ZERO & 1u ? f->plane_bytes(f, OQ_PLANE_ZERO, n, k) : 0;
+    if (zeros) p.zero_at = at, at = oq_align_up(at + zeros, OQ_CUDA_ALIGN);
+    const size_t global = f->planes >> OQ_PLANE_GLOBAL & 1u ? f->plane_bytes(f, OQ_PLANE_GLOBAL, n, k) : 0;
+    if (global) p.global_at = at, at = oq_align_up(at + global, OQ_CUDA_ALIGN);
+    p.input_at = at;
+    p.bytes = at + (has_input(spec) ? OQ_CUDA_ALIGN : 0);
+    return p;
 }
 
 oq_cuda_packing oq_cuda_packing_of(const oq_linear_spec *spec)
@@ -16,6 +78,7 @@ oq_cuda_packing oq_cuda_packing_of(const oq_linear_spec *spec)
     const oq_format *f = spec->scheme.weight;
     oq_cuda_packing p = {.type = OQ_CU_F32};
     const unsigned scaled = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE;
+    if (group_of(&p.group, f, spec->n, spec->k)) return grouped_packing(p, spec);
     if (element_is(f, "BF16") && f->planes == 1u << OQ_PLANE_DATA)
         p.type = OQ_CU_BF16;
     else if (element_is(f, "F8_E4M3") && f->planes == scaled)
@@ -36,7 +99,7 @@ oq_cuda_packing oq_cuda_packing_of(const oq_linear_spec *spec)
     static const size_t element[] = {4, 2, 1, 1};
     p.scale_at = oq_align_up((size_t)(spec->n * spec->k) * element[p.type], OQ_CUDA_ALIGN);
     p.input_at = oq_align_up(p.scale_at + n_scales * sizeof(float), OQ_CUDA_ALIGN);
-    p.bytes = p.input_at + (spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR ? OQ_CUDA_ALIGN : 0);
+    p.bytes = p.input_at + (has_input(spec) ? OQ_CUDA_ALIGN : 0);
     return p;
 }
 
@@ -58,19 +121,83 @@ static void pack_scales(float *dst, const float *src, const oq_cuda_packing *p, 
             dst[r * p->scale_ld + c] = c < cols ? src[r * cols + c] : 0.0f;
 }
 
+/* Code `at` of a stream of codes of `bits` bits, low bits first. */
+static uint8_t code_at(const uint8_t *row, int64_t at, int bits)
+{
+    const int64_t bit = at * bits;
+    const int shift = (int)(bit & 7);
+    unsigned word = row[bit >> 3];
+    if (shift + bits > 8) word |= (unsigned)row[(bit >> 3) + 1] << 8;
+    return (uint8_t)(word >> shift & ((1u << bits) - 1));
+}
+
+/* Columns [first, first + 128) of a row as the block's plain order, zeros beyond k; `bits` of the source. */
+static void block_codes(uint8_t *block, const uint8_t *row, int64_t first, const oq_cu_group *g, int bits)
+{
+    const int64_t count = oq_min_i64(GROUP_BLOCK, g->k - first);
+    memset(block, 0, (size_t)(GROUP_BLOCK * g->bits / 8));
+    if (bits == g->bits) {
+        memcpy(block, row + first * bits / 8, (size_t)((count * bits + 7) / 8));
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t code = code_at(row, first + i, bits);
+        block[i / 2] = (uint8_t)(block[i / 2] | code << (i % 2 * 4)); /* fewer than four bits become four */
+    }
+}
+
+/* Rows of codes with their units of four transposed in each block of 128 columns: see oq_cu_group. */
+static void pack_codes(uint8_t *dst, const uint8_t *src, const oq_cu_group *g, int bits)
+{
+    const size_t unit = (size_t)g->bits / 2;
+    uint8_t block[GROUP_BLOCK];
+    for (int64_t r = 0; r < g->n; r++)
+        for (int64_t c = 0; c < g->k; c += GROUP_BLOCK, dst += 32 * unit) {
+            block_codes(block, src + r * ((g->k * bits + 7) / 8), c, g, bits);
+            for (size_t j = 0; j < 8; j++)
+                for (size_t q = 0; q < 4; q++)
+                    memcpy(dst + (8 * q + j) * unit, block + (4 * j + q) * unit, unit);
+        }
+}
+
+static void pack_group(char *dst, const oq_planes *src, const oq_cuda_packing *p, const oq_linear_spec *spec)
+{
+    const oq_format *f = spec->scheme.weight;
+    const int64_t n = spec->n, k = spec->k;
+    const int bits = int_bits(f);
+    pack_codes((uint8_t *)dst, src->plane[OQ_PLANE_DATA], &p->group, bits ? bits : p->group.bits);
+    memcpy(dst + p->scale_at, src->plane[OQ_PLANE_SCALE], f->plane_bytes(f, OQ_PLANE_SCALE, n, k));
+    if (p->zero_at)
+        memcpy(dst + p->zero_at, src->plane[OQ_PLANE_ZERO], f->plane_bytes(f, OQ_PLANE_ZERO, n, k));
+    if (p->global_at)
+        memcpy(dst + p->global_at, src->plane[OQ_PLANE_GLOBAL], f->plane_bytes(f, OQ_PLANE_GLOBAL, n, k));
+}
+
+oq_cu_group oq_cuda_packed_group(const oq_cuda_packing *p, const void *packed)
+{
+    const char *at = packed;
+    oq_cu_group g = p->group;
+    g.codes = packed;
+    g.scales = at + p->scale_at;
+    g.zeros = p->zero_at ? (const uint8_t *)at + p->zero_at : NULL;
+    g.global = p->global_at ? (const float *)(const void *)(at + p->global_at) : NULL;
+    return g;
+}
+
 void oq_cuda_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec)
 {
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
     const oq_format *f = spec->scheme.weight;
-    if (p.decoded)
+    if (p.grouped)
+        pack_group(dst, src, &p, spec);
+    else if (p.decoded)
         for (int64_t r = 0; r < spec->n; r++)
             f->decode_row(f, (float *)dst + r * spec->k, src, r, spec->n, spec->k);
     else
         memcpy(dst, src->plane[OQ_PLANE_DATA], f->plane_bytes(f, OQ_PLANE_DATA, spec->n, spec->k));
     if (p.scaled)
         pack_scales((float *)(void *)((char *)dst + p.scale_at), src->plane[OQ_PLANE_SCALE], &p, spec);
-    if (spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR)
-        memcpy((char *)dst + p.input_at, src->plane[OQ_PLANE_INPUT_SCALE], sizeof(float));
+    if (has_input(spec)) memcpy((char *)dst + p.input_at, src->plane[OQ_PLANE_INPUT_SCALE], sizeof(float));
 }
 
 static size_t scales_bytes(const oq_linear_spec *spec, int64_t m)

@@ -1,6 +1,7 @@
 /* packing.h -- one layout of packed weights for all CUDA kernels, so that each may hand a case it does not
  * take to the reference: codes [n,k], then scales (per channel expanded to [n]; per block with rows padded to
- * four), then the static activation scale. */
+ * four), then the static activation scale. Group formats keep their planes, scales and all, with the codes in the order
+ * of kernels.h's oq_cu_group. */
 #ifndef OQ_CUDA_PACKING_H
 #define OQ_CUDA_PACKING_H
 
@@ -10,6 +11,9 @@ typedef struct oq_cuda_packing {
     oq_cu_type type;                  /* of the codes; formats without codes of their own are stored as f32 */
     bool decoded;                     /* stored by decode_row */
     bool scaled;                      /* has scales */
+    bool grouped;                     /* `group` says all; nothing else but input_at and bytes has a meaning */
+    oq_cu_group group;                /* without addresses */
+    size_t zero_at, global_at;        /* byte offsets of a group format; 0: none */
     int64_t block_n, block_k;         /* of the packed scales: (1, 0) or the format's */
     int64_t scale_ld;                 /* floats from one row of scales to the next */
     size_t scale_at, input_at, bytes; /* byte offsets */
@@ -28,6 +32,9 @@ static inline const float *oq_cuda_packed_input(const oq_cuda_packing *p, const 
 {
     return (const float *)(const void *)((const char *)packed + p->input_at);
 }
+
+/* The weights of a group format where they were packed. */
+oq_cu_group oq_cuda_packed_group(const oq_cuda_packing *p, const void *packed);
 
 /* Codes and scales of quantized activations in scratch. */
 typedef struct oq_cuda_codes {

@@ -1,0 +1,136 @@
+/* requantize.cu -- activations rounded to what a block format would keep, as ordinary numbers: the exact meaning of MX and
+ * NVFP4 activations on devices whose products know no such blocks. The arithmetic is oq_act_quantize_row's. */
+#include "cuda/device.cuh"
+
+/* Nearest number of e2m1 (ties to the even code), saturating; NaN is 6, as its code is 7. Adding 2^22 times the power of two
+ * below |x|, at least 1, leaves the number of half powers. */
+static __device__ __forceinline__ float round_e2m1(float x)
+{
+    const uint32_t bits = __float_as_uint(x), all = bits & 0x7fffffffu;
+    if (all > 0x7f800000u) return 6.0f;
+    const float magnitude = fminf(__uint_as_float(all), 6.0f);
+    const float power =
+        __uint_as_float(max(__float_as_uint(magnitude) & 0x7f800000u, 0x3f800000u)) * 4194304.0f;
+    return copysignf(__fsub_rn(__fadd_rn(magnitude, power), power), x);
+}
+
+static __device__ __forceinline__ float round_e4m3(float x)
+{
+    const __nv_fp8_storage_t code = __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
+    return element(&code, OQ_CU_E4M3, 0);
+}
+
+/* oq_e8m0_choose: the smallest power with amax / 2^X <= limit, or below it. */
+static __device__ __forceinline__ uint32_t choose_power(float amax, float limit, bool below)
+{
+    const uint32_t bits = __float_as_uint(amax), top = __float_as_uint(limit);
+    const uint32_t m = bits & 0x7fffffu, l = top & 0x7fffffu;
+    if (bits >= 0x7f800000u) return 255;
+    const int byte = (int)(bits >> 23) - (int)(top >> 23) + 127 + (below ? m >= l : m > l);
+    if (!(bits >> 23) || byte < 0) return 0;
+    return (uint32_t)min(byte, 254);
+}
+
+struct rounding { /* of one run */
+    float scale, inverse;
+    bool divide, e4m3;
+    __device__ __forceinline__ float of(float x) const
+    {
+        const float v = divide ? __fdiv_rn(x, scale) : x * inverse;
+        return (e4m3 ? round_e4m3(v) : round_e2m1(v)) * scale;
+    }
+};
+
+static __device__ __forceinline__ float power_of(uint32_t byte)
+{
+    return __uint_as_float(byte == 255 ? 0x7fc00000u : byte ? byte << 23 : 0x00400000u);
+}
+
+static __device__ __forceinline__ rounding rounding_for(const oq_cu_blocks &how, float amax, float given)
+{
+    const float nan = __int_as_float(0x7fc00000);
+    if (how.nvfp4) {
+        const bool ok = amax <= 3.402823466e38f;
+        const float wanted = __fdiv_rn(amax, 6.0f * given);
+        const float scale = round_e4m3(fminf(fmaxf(wanted, 0x1p-9f), 448.0f)) * given;
+        return {ok ? scale : nan, 0.0f, true, false};
+    }
+    const uint32_t byte = choose_power(amax, how.limit, how.below);
+    return {power_of(byte), byte == 255 ? 0.0f : power_of(254 - byte), false, how.e4m3};
+}
+
+/* RUN / 8 neighbouring threads share a run of eight columns each. */
+template <int RUN>
+__global__ void __launch_bounds__(256) requantize_kernel(oq_cu_view y, oq_cu_view x, oq_cu_blocks how)
+{
+    constexpr int LANES = RUN / 8;
+    const int64_t per_row = (x.cols + RUN - 1) / RUN * LANES, n = x.rows * per_row;
+    const int64_t rounds = (n + 255) / 256 * 256; /* all threads of a warp stay together */
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < rounds; i += (int64_t)gridDim.x * 256) {
+        const int64_t row = i / per_row, col = (i - row * per_row) * 8;
+        const bool inside = i < n && col < x.cols;
+        float v[8] = {}, amax = 0.0f;
+        if (inside) load<8>(x, row * x.ld + col, v);
+#pragma unroll
+        for (int j = 0; j < 8; j++) amax = op_max::join(fabsf(v[j]), amax);
+#pragma unroll
+        for (int d = LANES / 2; d > 0; d /= 2)
+            amax = op_max::join(amax, __shfl_xor_sync(0xffffffffu, amax, d));
+        const rounding r = rounding_for(how, amax, how.given ? *how.given : 0.0f);
+#pragma unroll
+        for (int j = 0; j < 8; j++) v[j] = r.of(v[j]);
+        if (inside) store<8>(y, row * y.ld + col, v);
+    }
+}
+
+/* Any width and alignment: a thread for each run. */
+__global__ void __launch_bounds__(256)
+    requantize_any_kernel(oq_cu_view y, oq_cu_view x, oq_cu_blocks how, int run)
+{
+    const int64_t per_row = (x.cols + run - 1) / run, n = x.rows * per_row;
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256) {
+        const int64_t row = i / per_row, first = (i - row * per_row) * run, end = min(first + run, x.cols);
+        float v[1], amax = 0.0f;
+        for (int64_t c = first; c < end; c++)
+            load<1>(x, row * x.ld + c, v), amax = op_max::join(fabsf(v[0]), amax);
+        const rounding r = rounding_for(how, amax, how.given ? *how.given : 0.0f);
+        for (int64_t c = first; c < end; c++) {
+            load<1>(x, row * x.ld + c, v);
+            v[0] = r.of(v[0]);
+            store<1>(y, row * y.ld + c, v);
+        }
+    }
+}
+
+extern "C" void oq_cu_requantize(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_blocks *how)
+{
+    if (x.rows <= 0) return;
+    const int run = how->nvfp4 ? 16 : 32;
+    const unsigned grid = blocks_for(x.rows * ((x.cols + run - 1) / run) * (run / 8), 256, 132 * 16);
+    if (!wide(x) || !wide(y))
+        requantize_any_kernel<<<grid, 256, 0, stream>>>(y, x, *how, run);
+    else if (run == 16)
+        requantize_kernel<16><<<grid, 256, 0, stream>>>(y, x, *how);
+    else
+        requantize_kernel<32><<<grid, 256, 0, stream>>>(y, x, *how);
+}
+
+__global__ void __launch_bounds__(256)
+    dequantize_kernel(oq_cu_view y, oq_cu_view codes, const float *scales, int64_t x_group)
+{
+    const int64_t n = y.rows * y.cols;
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256) {
+        const int64_t row = i / y.cols, col = i - row * y.cols;
+        const float s = scales[(x_group ? col / x_group : 0) * y.rows + row];
+        const float v[1] = {element(codes.data, codes.type, row * codes.ld + col) * s};
+        store<1>(y, row * y.ld + col, v);
+    }
+}
+
+extern "C" void oq_cu_dequantize(cudaStream_t stream, oq_cu_view y, oq_cu_view codes, const float *scales,
+                                 int64_t x_group)
+{
+    if (y.rows > 0)
+        dequantize_kernel<<<blocks_for(y.rows * y.cols, 256, 132 * 16), 256, 0, stream>>>(y, codes, scales,
+                                                                                          x_group);
+}
