@@ -235,9 +235,15 @@ static oq_status download(oq_env *env, oq_device *d, void *dst, const void *src,
     return sync_device(env, d);
 }
 
+/* oq_scheme_is_bare is the core's. */
+static bool is_bare(const oq_scheme *s)
+{
+    return !s->smooth && !s->order && s->rotate == 0 && s->rank == 0 && !(s->outlier > 0.0f);
+}
+
 static const oq_linear_kernel *find_linear(const oq_device *d, const oq_linear_spec *spec)
 {
-    if (!oq_scheme_is_bare(&spec->scheme)) return NULL;
+    if (!is_bare(&spec->scheme)) return NULL;
     for (const oq_linear_kernel *const *k = oq_cuda_linear_list; *k; k++)
         if ((*k)->need <= (uint64_t)d->capability && (*k)->accepts(spec)) return *k;
     return NULL;

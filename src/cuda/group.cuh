@@ -73,11 +73,14 @@ static __device__ __forceinline__ float zero_of(const oq_cu_group &w, int64_t at
 /* ---- for products that decode as they go: k is a multiple of BLOCK_K ------------------------------------- */
 
 /* How the scales of a block of columns lie: their kind and number. */
-enum scale_layout { F32_1, F32_2, F32_4, E8M0_4, E4M3_8, NESTED_2 };
+enum scale_layout { F32_1, F32_2, F32_4, E8M0_4, E4M3_8, OVER_8, NESTED_2 };
 
 template <scale_layout L> struct layout_of {
-    static constexpr int GROUPS = L == F32_1 ? 1 : L == F32_2 || L == NESTED_2 ? 2 : L == E4M3_8 ? 8 : 4;
-    static constexpr int WORDS = L == F32_4 ? 4 : L == F32_2 || L == E4M3_8 ? 2 : 1;
+    static constexpr int GROUPS = L == F32_1                    ? 1
+                                  : L == F32_2 || L == NESTED_2 ? 2
+                                  : L == E4M3_8 || L == OVER_8  ? 8
+                                                                : 4;
+    static constexpr int WORDS = L == F32_4 ? 4 : L == F32_2 || L == E4M3_8 || L == OVER_8 ? 2 : 1;
     static constexpr bool ZEROS = L == F32_1 || L == F32_2 || L == F32_4; /* may have zero points */
 };
 
@@ -89,20 +92,44 @@ template <int BITS, scale_layout L> struct part {
     float absmax[2];  /* nested: of the block's groups, which share one */
 };
 
+/* Where this thread's next block of columns is, of rows r and r + 8. */
+struct stream {
+    const uint4 *code[2];
+    uint32_t at[2]; /* index of its first scale */
+};
+
 template <int BITS, scale_layout L>
-static __device__ __forceinline__ void fetch(part<BITS, L> &p, const oq_cu_group &w, const int64_t (&row)[2],
-                                             int block, int q)
+static __device__ __forceinline__ stream stream_at(const oq_cu_group &w, const int64_t (&row)[2], int block,
+                                                   int q)
+{
+    stream s;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        s.code[h] =
+            (const uint4 *)(w.codes + row[h] * w.row_bytes + (int64_t)block * (16 * BITS)) + q * (BITS / 4);
+        s.at[h] = (uint32_t)(row[h] * w.groups + (int64_t)block * layout_of<L>::GROUPS);
+    }
+    return s;
+}
+
+template <int BITS, scale_layout L> static __device__ __forceinline__ void advance(stream &s, int blocks)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        s.code[h] += blocks * BITS, s.at[h] += (uint32_t)(blocks * layout_of<L>::GROUPS);
+}
+
+template <int BITS, scale_layout L>
+static __device__ __forceinline__ void fetch(part<BITS, L> &p, const oq_cu_group &w, const stream &s)
 {
     constexpr int GROUPS = layout_of<L>::GROUPS;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const int64_t at = row[h] * w.groups + (int64_t)block * GROUPS;
-        const uint4 *from =
-            (const uint4 *)(w.codes + row[h] * w.row_bytes + (int64_t)block * (16 * BITS)) + q * (BITS / 4);
+        const uint32_t at = s.at[h];
 #pragma unroll
-        for (int i = 0; i < BITS / 4; i++) p.code[h][i] = __ldcs(from + i);
+        for (int i = 0; i < BITS / 4; i++) p.code[h][i] = __ldcs(s.code[h] + i);
         const uint8_t *const bytes = (const uint8_t *)w.scales + at;
-        if constexpr (L == F32_1 || L == F32_2 || L == F32_4) {
+        if constexpr (layout_of<L>::ZEROS) {
             const uint32_t *const words = (const uint32_t *)w.scales + at;
             if constexpr (GROUPS == 1) p.scale[h][0] = __ldg(words);
             if constexpr (GROUPS == 2) {
@@ -113,7 +140,8 @@ static __device__ __forceinline__ void fetch(part<BITS, L> &p, const oq_cu_group
                 const uint4 u = __ldg((const uint4 *)words);
                 p.scale[h][0] = u.x, p.scale[h][1] = u.y, p.scale[h][2] = u.z, p.scale[h][3] = u.w;
             }
-            p.zero[h] = (uint32_t)w.zero * 0x01010101u;
+            p.zero[h] =
+                BITS == 8 ? (uint32_t)w.zero * 0x01010101u : 0; /* four bits: the table has taken it off */
             if (w.zeros) {
                 if constexpr (GROUPS == 1) p.zero[h] = __ldg(w.zeros + at);
                 if constexpr (GROUPS == 2) p.zero[h] = __ldg((const uint16_t *)(w.zeros + at));
@@ -121,7 +149,7 @@ static __device__ __forceinline__ void fetch(part<BITS, L> &p, const oq_cu_group
             }
         } else if constexpr (L == E8M0_4) {
             p.scale[h][0] = __ldg((const uint32_t *)bytes);
-        } else if constexpr (L == E4M3_8) {
+        } else if constexpr (L == E4M3_8 || L == OVER_8) {
             const uint2 u = __ldg((const uint2 *)bytes);
             p.scale[h][0] = u.x, p.scale[h][1] = u.y;
         } else {
@@ -131,10 +159,15 @@ static __device__ __forceinline__ void fetch(part<BITS, L> &p, const oq_cu_group
     }
 }
 
+/* The number of a code, less the zero point where all groups have the same. */
+static __device__ __forceinline__ float entry_of(const oq_cu_group &w, int code)
+{
+    return number_of(w.code, code) - (w.code == OQ_CU_INT && !w.zeros ? (float)w.zero : 0.0f);
+}
+
 /* What the scales of a whole row or matrix share. */
 template <scale_layout L> struct shared_scale {
     float global[2], offset;
-    bool over; /* divided by the global scale */
     const float *map; /* nested: in shared memory */
 };
 
@@ -142,8 +175,8 @@ template <scale_layout L>
 static __device__ __forceinline__ shared_scale<L> shared_scale_of(const oq_cu_group &w,
                                                                   const int64_t (&row)[2], const float *map)
 {
-    shared_scale<L> s = {{1.0f, 1.0f}, 0.0f, w.scale_kind == OQ_CU_SCALE_E4M3_OVER, map};
-    if constexpr (L == E4M3_8)
+    shared_scale<L> s = {{1.0f, 1.0f}, 0.0f, map};
+    if constexpr (L == E4M3_8 || L == OVER_8)
         s.global[0] = w.global[row[0] * w.global_step], s.global[1] = w.global[row[1] * w.global_step];
     if constexpr (L == NESTED_2) s.offset = w.global[0];
     return s;
@@ -155,10 +188,10 @@ static __device__ __forceinline__ float scale_in(const part<BITS, L> &p, const s
                                                  int i)
 {
     if constexpr (L == E8M0_4) return e8m0_value(p.scale[h][0] >> (8 * i) & 255u);
-    if constexpr (L == E4M3_8) {
+    if constexpr (L == E4M3_8 || L == OVER_8) {
         const uint8_t byte = (uint8_t)(p.scale[h][i / 4] >> (8 * (i & 3)));
         const float e = element(&byte, OQ_CU_E4M3, 0);
-        return s.over ? __fdiv_rn(e, s.global[h]) : __fmul_rn(e, s.global[h]);
+        return L == OVER_8 ? __fdiv_rn(e, s.global[h]) : __fmul_rn(e, s.global[h]);
     }
     if constexpr (L == NESTED_2)
         return __fadd_rn(__fmul_rn(s.map[p.scale[h][0] >> (8 * i) & 255u], p.absmax[h]), s.offset);
@@ -177,20 +210,20 @@ static __device__ __forceinline__ uint32_t word_of(const uint4 &u, int i)
 }
 
 /* Host: calls f<BITS, L>(arguments...) for the layout that w has; false: none. */
-#define WITH_LAYOUT(w, f, ...)                                                                                         \
-    ((w).bits == 8 && (w).scale_kind == OQ_CU_SCALE_E8M0 ? f<8, E8M0_4>(__VA_ARGS__)                                   \
-     : (w).bits == 8 && (w).code != OQ_CU_INT            ? false                                                       \
-     : (w).bits == 8 && (w).group == 128                 ? f<8, F32_1>(__VA_ARGS__)                                    \
-     : (w).bits == 8 && (w).group == 64                  ? f<8, F32_2>(__VA_ARGS__)                                    \
-     : (w).bits == 8 && (w).group == 32                  ? f<8, F32_4>(__VA_ARGS__)                                    \
-     : (w).bits == 8                                     ? false                                                       \
-     : (w).scale_kind == OQ_CU_SCALE_E8M0                ? f<4, E8M0_4>(__VA_ARGS__)                                   \
-     : (w).scale_kind == OQ_CU_SCALE_E4M3                ? f<4, E4M3_8>(__VA_ARGS__)                                   \
-     : (w).scale_kind == OQ_CU_SCALE_E4M3_OVER           ? f<4, E4M3_8>(__VA_ARGS__)                                   \
-     : (w).scale_kind == OQ_CU_SCALE_NESTED              ? f<4, NESTED_2>(__VA_ARGS__)                                 \
-     : (w).group == 128                                  ? f<4, F32_1>(__VA_ARGS__)                                    \
-     : (w).group == 64                                   ? f<4, F32_2>(__VA_ARGS__)                                    \
-     : (w).group == 32                                   ? f<4, F32_4>(__VA_ARGS__)                                    \
+#define WITH_LAYOUT(w, f, ...)                                                                               \
+    ((w).bits == 8 && (w).scale_kind == OQ_CU_SCALE_E8M0 ? f<8, E8M0_4>(__VA_ARGS__)                         \
+     : (w).bits == 8 && (w).code != OQ_CU_INT            ? false                                             \
+     : (w).bits == 8 && (w).group == 128                 ? f<8, F32_1>(__VA_ARGS__)                          \
+     : (w).bits == 8 && (w).group == 64                  ? f<8, F32_2>(__VA_ARGS__)                          \
+     : (w).bits == 8 && (w).group == 32                  ? f<8, F32_4>(__VA_ARGS__)                          \
+     : (w).bits == 8                                     ? false                                             \
+     : (w).scale_kind == OQ_CU_SCALE_E8M0                ? f<4, E8M0_4>(__VA_ARGS__)                         \
+     : (w).scale_kind == OQ_CU_SCALE_E4M3                ? f<4, E4M3_8>(__VA_ARGS__)                         \
+     : (w).scale_kind == OQ_CU_SCALE_E4M3_OVER           ? f<4, OVER_8>(__VA_ARGS__)                         \
+     : (w).scale_kind == OQ_CU_SCALE_NESTED              ? f<4, NESTED_2>(__VA_ARGS__)                       \
+     : (w).group == 128                                  ? f<4, F32_1>(__VA_ARGS__)                          \
+     : (w).group == 64                                   ? f<4, F32_2>(__VA_ARGS__)                          \
+     : (w).group == 32                                   ? f<4, F32_4>(__VA_ARGS__)                          \
                                                          : false)
 
 #endif

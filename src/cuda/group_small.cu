@@ -8,8 +8,9 @@
 
 #define WARPS     8
 #define THREADS   (WARPS * 32)
-#define ROWS      16 /* of W, a tile */
-#define LUT_BYTES (256 * 32 * 4)
+#define ROWS      16  /* of W, a tile */
+#define ENTRY     256 /* bytes: 32 copies, and room for as many: a code's place is made by one instruction */
+#define LUT_BYTES (256 * ENTRY)
 
 struct small_args {
     oq_cu_group w;
@@ -40,25 +41,26 @@ static __device__ __forceinline__ uint32_t subtract(uint32_t pair, uint32_t zero
 }
 
 /* Each pair (or single code) is made once, then written 32 times, four to a store. */
-template <int BITS> static __device__ void fill_lut(uint32_t *lut, oq_cu_code kind)
+template <int BITS> static __device__ void fill_lut(uint32_t *lut, const oq_cu_group &w)
 {
     __shared__ uint32_t once[256];
     const int i = (int)threadIdx.x;
     static_assert(THREADS == 256, "a thread for each entry");
-    once[i] = bf16_pair(number_of(kind, BITS == 4 ? i & 15 : i), BITS == 4 ? number_of(kind, i >> 4) : 0.0f);
+    once[i] = bf16_pair(entry_of(w, BITS == 4 ? i & 15 : i), BITS == 4 ? entry_of(w, i >> 4) : 0.0f);
     __syncthreads();
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         const uint32_t v = once[j * 32 + i / 8];
-        ((uint4 *)lut)[j * 256 + i] = make_uint4(v, v, v, v);
+        ((uint4 *)lut)[(j * 32 + i / 8) * (ENTRY / 16) + i % 8] = make_uint4(v, v, v, v);
     }
     __syncthreads();
 }
 
-/* Entry of the byte that begins at bit 7 of w, for this lane (its number times 4 in `lane`). */
+/* Entry of byte B of w, for this lane (its number times 4 in `lane`). */
+template <int B>
 static __device__ __forceinline__ uint32_t entry(const uint32_t *lut, uint32_t w, uint32_t lane)
 {
-    return *(const uint32_t *)((const char *)lut + ((w & 0x7f80u) | lane));
+    return *(const uint32_t *)((const char *)lut + __byte_perm(w, lane, 0x7704 | B << 4));
 }
 
 /* Columns 16 j + 4 q .. + 3 of row h as two registers of a product. */
@@ -68,12 +70,12 @@ static __device__ __forceinline__ void pair_of(uint32_t (&out)[2], const part<BI
 {
     if constexpr (BITS == 4) {
         const uint32_t w = word_of(p.code[h][0], j / 2);
-        out[0] = entry(lut, j % 2 ? w >> 9 : w << 7, lane);
-        out[1] = entry(lut, j % 2 ? w >> 17 : w >> 1, lane);
+        out[0] = j % 2 ? entry<2>(lut, w, lane) : entry<0>(lut, w, lane);
+        out[1] = j % 2 ? entry<3>(lut, w, lane) : entry<1>(lut, w, lane);
     } else {
         const uint32_t w = word_of(p.code[h][j / 4], j % 4);
-        out[0] = __byte_perm(entry(lut, w << 7, lane), entry(lut, w >> 1, lane), 0x5410);
-        out[1] = __byte_perm(entry(lut, w >> 9, lane), entry(lut, w >> 17, lane), 0x5410);
+        out[0] = __byte_perm(entry<0>(lut, w, lane), entry<1>(lut, w, lane), 0x5410);
+        out[1] = __byte_perm(entry<2>(lut, w, lane), entry<3>(lut, w, lane), 0x5410);
     }
 }
 
@@ -88,7 +90,7 @@ multiply(float (&acc)[MT][4], const part<BITS, L> &p, const shared_scale<L> &sha
 #pragma unroll
     for (int t = 0; t < MT; t++)
 #pragma unroll
-        for (int j = 0; j < 8; j++) b[t][j] = x[t] ? __ldg((const uint2 *)(x[t] + 16 * j)) : make_uint2(0, 0);
+        for (int j = 0; j < 8; j++) b[t][j] = __ldg((const uint2 *)(x[t] + 16 * j));
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         uint32_t low[2], high[2];
@@ -133,45 +135,57 @@ static __device__ __forceinline__ void finish(const small_args &a, const float *
 
 /* Walks over the blocks of this warp, from tile to tile. */
 struct cursor {
+    stream at;
     int64_t tile;
-    int block;
+    int left; /* blocks of this warp in the tile */
 };
 
 template <int BITS, scale_layout L>
-static __device__ __forceinline__ void fetch_at(part<BITS, L> &p, const small_args &a, cursor &at, int warp,
-                                                int g, int q)
+static __device__ __forceinline__ void enter(cursor &c, const small_args &a, int warp, int g, int q)
 {
-    if (at.tile >= a.n_tiles || warp >= a.n_blocks) return;
-    const int64_t row[2] = {min(at.tile * ROWS + g, a.w.n - 1), min(at.tile * ROWS + g + 8, a.w.n - 1)};
-    fetch<BITS, L>(p, a.w, row, at.block, q);
-    at.block += WARPS;
-    if (at.block >= a.n_blocks) at.block = warp, at.tile += gridDim.x;
+    const int64_t row[2] = {min(c.tile * ROWS + g, a.w.n - 1), min(c.tile * ROWS + g + 8, a.w.n - 1)};
+    c.left = (a.n_blocks - warp + WARPS - 1) / WARPS;
+    c.at = stream_at<BITS, L>(a.w, row, warp, q);
+}
+
+template <int BITS, scale_layout L>
+static __device__ __forceinline__ void fetch_next(part<BITS, L> &p, const small_args &a, cursor &c, int warp,
+                                                  int g, int q)
+{
+    if (c.left <= 0) return; /* there is nothing more, or nothing at all for this warp */
+    fetch<BITS, L>(p, a.w, c.at);
+    advance<BITS, L>(c.at, WARPS);
+    if (--c.left > 0) return;
+    c.tile += gridDim.x;
+    if (c.tile < a.n_tiles) enter<BITS, L>(c, a, warp, g, q);
 }
 
 template <int BITS, scale_layout L, int MT>
-__global__ void __launch_bounds__(THREADS, MT == 1   ? 3
-                                           : MT == 2 ? 2
+__global__ void __launch_bounds__(THREADS, MT == 1 && BITS == 4 ? 3
+                                           : MT <= 2            ? 2
                                                      : 1) small_kernel(const __grid_constant__ small_args a)
 {
     extern __shared__ uint32_t shared[];
     __shared__ float map[L == NESTED_2 ? 256 : 1];
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x / 32, g = lane / 4, q = lane & 3;
     const int64_t m0 = (int64_t)blockIdx.y * (8 * MT);
-    const bool integers = a.w.code == OQ_CU_INT;
+    const bool integers = a.w.zeros != nullptr; /* else the table has taken the zero off */
     float *sums =
         (float *)(shared + LUT_BYTES / 4); /* two of [warp][8 MT][16]: one is read while the next is made */
     const __nv_bfloat16 *x[MT];
 #pragma unroll
     for (int t = 0; t < MT; t++) {
-        const int64_t m = m0 + g + 8 * t;
-        x[t] = m < a.x.rows ? (const __nv_bfloat16 *)a.x.data + m * a.x.ld + 4 * q : nullptr;
+        const int64_t m = min(m0 + g + 8 * t, a.x.rows - 1); /* results of rows beyond are not stored */
+        x[t] = (const __nv_bfloat16 *)a.x.data + m * a.x.ld + 4 * q;
     }
     part<BITS, L> now, next, later;
-    cursor ahead = {blockIdx.x, warp};
-    fetch_at<BITS, L>(now, a, ahead, warp, g, q); /* under way while the table is made */
-    fetch_at<BITS, L>(next, a, ahead, warp, g, q);
+    cursor ahead;
+    ahead.tile = blockIdx.x;
+    enter<BITS, L>(ahead, a, warp, g, q);
+    fetch_next<BITS, L>(now, a, ahead, warp, g, q); /* under way while the table is made */
+    fetch_next<BITS, L>(next, a, ahead, warp, g, q);
     if (L == NESTED_2) map[threadIdx.x] = a.w.global[1 + threadIdx.x];
-    fill_lut<BITS>(shared, a.w.code);
+    fill_lut<BITS>(shared, a.w);
     int odd = 0;
     for (int64_t tile = blockIdx.x; tile < a.n_tiles; tile += gridDim.x, odd ^= 1) {
         const int64_t row[2] = {min(tile * ROWS + g, a.w.n - 1), min(tile * ROWS + g + 8, a.w.n - 1)};
@@ -180,10 +194,10 @@ __global__ void __launch_bounds__(THREADS, MT == 1   ? 3
         const shared_scale<L> shares = shared_scale_of<L>(a.w, row, map);
         float acc[MT][4] = {};
         for (int block = warp; block < a.n_blocks; block += WARPS) {
-            fetch_at<BITS, L>(later, a, ahead, warp, g, q);
+            fetch_next<BITS, L>(later, a, ahead, warp, g, q);
             const __nv_bfloat16 *at[MT];
 #pragma unroll
-            for (int t = 0; t < MT; t++) at[t] = x[t] ? x[t] + block * BLOCK_K : nullptr;
+            for (int t = 0; t < MT; t++) at[t] = x[t] + block * BLOCK_K;
             multiply<BITS, L, MT>(acc, now, shares, integers, shared, (uint32_t)lane * 4, at);
             now = next, next = later;
         }
@@ -229,7 +243,8 @@ template <int BITS, scale_layout L> static bool run(cudaStream_t stream, const s
 extern "C" bool oq_cu_group_small_fits(const oq_cu_group *w, oq_cu_view x, oq_cu_view y)
 {
     const bool aligned = ((uintptr_t)x.data & 7) == 0 && x.ld % 4 == 0 && ((uintptr_t)w->codes & 15) == 0;
-    return aligned && w->k % BLOCK_K == 0 && x.type == OQ_CU_BF16 && x.rows > 0 && y.rows == x.rows;
+    return aligned && w->k % BLOCK_K == 0 && w->n * w->groups < INT32_MAX && x.type == OQ_CU_BF16 &&
+           x.rows > 0 && y.rows == x.rows;
 }
 
 extern "C" bool oq_cu_group_small(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w,

@@ -146,7 +146,7 @@ static __device__ void multiply(const group_args &a, uint32_t base, uint8_t *sha
     const int t = (int)threadIdx.x % 128, lane = t & 31, q = lane & 3;
     const int64_t n0 = (int64_t)blockIdx.x * TILE_N + group * 64, r = n0 + t / 32 * 16 + lane / 4;
     const int64_t row[2] = {min(r, a.w.n - 1), min(r + 8, a.w.n - 1)};
-    const bool speaker = t == 0, integers = a.w.code == OQ_CU_INT;
+    const bool speaker = t == 0, integers = a.w.zeros != nullptr || BITS == 8;
     const shared_scale<L> shares = shared_scale_of<L>(a.w, row, map);
     float acc[M / 2];
 #pragma unroll
@@ -154,11 +154,18 @@ static __device__ void multiply(const group_args &a, uint32_t base, uint8_t *sha
     constexpr bool AHEAD =
         M < 256; /* two blocks of codes ahead where registers allow it; one is enough for many rows */
     part<BITS, L> now, next, later;
-    fetch<BITS, L>(now, a.w, row, 0, q);
-    if (AHEAD && a.n_blocks > 1) fetch<BITS, L>(next, a.w, row, 1, q);
+    stream at = stream_at<BITS, L>(a.w, row, 0, q);
+    fetch<BITS, L>(now, a.w, at);
+    advance<BITS, L>(at, 1);
+    if (AHEAD && a.n_blocks > 1) {
+        fetch<BITS, L>(next, a.w, at);
+        advance<BITS, L>(at, 1);
+    }
     for (int block = 0; block < a.n_blocks; block++) {
-        if (AHEAD && block + 2 < a.n_blocks) fetch<BITS, L>(later, a.w, row, block + 2, q);
-        if (!AHEAD && block + 1 < a.n_blocks) fetch<BITS, L>(next, a.w, row, block + 1, q);
+        if (block + (AHEAD ? 2 : 1) < a.n_blocks) {
+            fetch<BITS, L>(AHEAD ? later : next, a.w, at);
+            advance<BITS, L>(at, 1);
+        }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int i = 2 * block + half;
@@ -196,7 +203,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     __shared__ float table[16], map[L == NESTED_2 ? 256 : 1];
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(shared), base = (at + 1023u) & ~1023u;
     const int group = (int)threadIdx.x / 128;
-    if (threadIdx.x < 16 && BITS == 4) table[threadIdx.x] = number_of(a.w.code, (int)threadIdx.x);
+    if (threadIdx.x < 16 && BITS == 4) table[threadIdx.x] = entry_of(a.w, (int)threadIdx.x);
     if (L == NESTED_2 && threadIdx.x < 256) map[threadIdx.x] = a.w.global[1 + threadIdx.x];
     if (threadIdx.x == 0) {
         for (uint32_t s = 0; s < R::STAGES; s++) {
