@@ -231,6 +231,7 @@ static oq_status denoise_step(q_run *r, int step)
     const oq_dtype *type = r->ex->compute;
     char key[64];
     OQ_TRY(oq_check_canceled(r->ex->env));
+    r->ex->step = step + 1;
     OQ_TRY(predict(r, step));
     if (r->ex->measure) return OQ_OK;
     if (r->guided)

@@ -194,8 +194,8 @@ void oq_plan_print_attention(const oq_plan_component *c, oq_strbuf *out)
     }
     if (p->sparsity > 0) {
         if (p->precision != OQ_ATTENTION_PLAIN) oq_strbuf_puts(out, "; ");
-        oq_strbuf_printf(out, "%g of the key blocks left out ", p->sparsity);
-        put_count(out, c, OQ_MODE_SPARSE, "");
+        oq_strbuf_printf(out, "%g of the key blocks", p->sparsity);
+        put_count(out, c, OQ_MODE_SPARSE, " left out");
         oq_strbuf_printf(out, ", from step %" PRId64, p->start_step);
         if (p->end_step != INT64_MAX) oq_strbuf_printf(out, " to %" PRId64, p->end_step);
     }

@@ -42,6 +42,12 @@ expect 0 '' compare -m "$model" -p "$prompt" -s 1 --attention-quantization mxfp4
 expect 3 '' compare -m "$model" -p "$prompt" -s 1 --attention-quantization mxfp4 --policy near.json -q
 expect 0 '' compare -m "$model" -p "$prompt" -s 1 --quantization fp8 --attention-quantization fp8 --policy far.json -q
 
+# chosen blocks need a large picture; a layer of caption tokens alone stays out
+expect 0 '' plan -m "$model" -W 1024 -H 1024 --attention-sparsity 0.7 --attention-sparse-steps 1- --attention-sparse-skip-layers 0 --attention-quantization fp8
+says 'attention: fp8 in 13 of 14 layers; 0.7 of the key blocks left out in 11 of 14 layers, from step 1'
+says 'dense: noise_refiner.0.attention (sparse_skip_layers), context_refiner.0.attention (attends once, before the steps)'
+expect 2 'start_step selects step 8, this run has steps 0 to 7' plan -m "$model" -W 1024 -H 1024 --attention-sparsity 0.7 --attention-sparse-steps 8-
+
 # refusals
 expect 2 'skip_steps selects step 9, this run has steps 0 to 7' plan -m "$model" --attention-quantization fp8 --attention-skip-steps 9
 expect 2 'skip_layers selects layer 12, it has layers 0 to 11' plan -m "$model" --attention-quantization fp8 --attention-skip-layers 3-12

@@ -405,13 +405,19 @@ static void bench_shape(kcheck *kc, const oq_attention_kernel *kernel, int64_t n
 static void bench_online(kcheck *kc)
 {
     const oq_attention_kernel *const k = &oq_attention_online;
-    for (int p = 1; p < OQ_N_ATTENTION_PRECISIONS; p++) {
+    for (int p = OQ_ATTENTION_PLAIN; p < OQ_N_ATTENTION_PRECISIONS;
+         p++) { /* the first is what the others stand beside */
         oq_attention_spec spec = {.head_dim = 128, .n_heads = 8, .n_kv_heads = 8};
         spec.precision = (oq_attention_precision)p;
         bench_spec(kc, k, 1024, spec);
     }
-    bench_spec(kc, k, 4096,
-               (oq_attention_spec){.head_dim = 128, .n_heads = 4, .n_kv_heads = 4, .sparsity = 0.7});
+    for (int p = OQ_ATTENTION_PLAIN; p <= OQ_ATTENTION_FP8; p++)
+        for (int sparse = 0; sparse < 2; sparse++) {
+            oq_attention_spec spec = {
+                .head_dim = 128, .n_heads = 4, .n_kv_heads = 4, .sparsity = 0.7 * sparse};
+            spec.precision = (oq_attention_precision)p;
+            bench_spec(kc, k, 4096, spec);
+        }
 }
 
 void kcheck_attention(kcheck *kc)

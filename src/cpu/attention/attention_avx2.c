@@ -7,6 +7,7 @@
 const oq_attention_kernel oq_attention_avx2 = {
     .name = "attention_avx2",
     .need = OQ_CPU_AVX2,
+    .block_map = true,
     .accepts = accepts,
     .scratch_bytes = scratch_bytes,
     .run = run,

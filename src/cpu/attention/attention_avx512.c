@@ -7,6 +7,7 @@
 const oq_attention_kernel oq_attention_avx512 = {
     .name = "attention_avx512",
     .need = OQ_CPU_AVX512,
+    .block_map = true,
     .accepts = accepts,
     .scratch_bytes = scratch_bytes,
     .run = run,

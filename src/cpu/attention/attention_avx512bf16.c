@@ -21,6 +21,7 @@ static void run_either(oq_device *device, const oq_attention_args *a)
 const oq_attention_kernel oq_attention_avx512bf16 = {
     .name = "attention_avx512bf16",
     .need = OQ_CPU_AVX512BF16,
+    .block_map = true,
     .accepts = accepts,
     .scratch_bytes = scratch_either,
     .run = run_either,

@@ -65,7 +65,7 @@ typedef struct attention_job {
     int64_t n_kv, keys;    /* plain and padded */
     int64_t kv_head;           /* first one of this group */
     float scale;               /* of scores, in base 2 */
-    int64_t n_blocks;          /* of queries */
+    int64_t n_blocks;          /* of queries: tasks of a head */
 } attention_job;
 
 static bool hidden(const attention_job *job, int64_t key)
@@ -293,6 +293,50 @@ static void store_outputs(const attention_job *job, const block *b)
     }
 }
 
+/* Blocks of queries whose keys are chosen are cut into tasks that do not reach over their edge. */
+enum { SPARSE = OQ_ATTENTION_SPARSE_BLOCK, SPARSE_TASKS = (SPARSE + Q_ROWS - 1) / Q_ROWS };
+
+static int64_t tasks_of_head(const oq_attention_args *a)
+{
+    if (a->block_map) return oq_ceil_div(a->q.rows, SPARSE) * SPARSE_TASKS;
+    return oq_ceil_div(a->q.rows, Q_ROWS);
+}
+
+/* Queries of task i of a head. */
+static void place(const attention_job *job, block *b, int64_t i)
+{
+    int64_t end = job->a->q.rows;
+    b->first = i * Q_ROWS;
+    if (job->a->block_map) {
+        b->first = i / SPARSE_TASKS * SPARSE + i % SPARSE_TASKS * Q_ROWS;
+        end = oq_min_i64(end, (i / SPARSE_TASKS + 1) * SPARSE);
+    }
+    b->rows = oq_min_i64(Q_ROWS, end - b->first);
+}
+
+/* Keys [first, end), in pieces of one size: no short last one. */
+static void attend_range(const attention_job *job, block *b, const float *k, const float *v, int64_t first,
+                         int64_t end)
+{
+    const int64_t n_cuts = oq_ceil_div(end - first, KEYS);
+    const int64_t step = n_cuts ? padded_keys(oq_ceil_div(end - first, n_cuts)) : 0;
+    for (int64_t key = first; key < end; key += step)
+        attend_keys(job, b, k, v, key, oq_min_i64(step, end - key));
+}
+
+/* Runs of adjacent blocks that the map lets this task see. */
+static void attend_chosen(const attention_job *job, block *b, const float *k, const float *v, int64_t end)
+{
+    const int64_t n = oq_ceil_div(job->n_kv, SPARSE), rows = oq_ceil_div(job->a->q.rows, SPARSE);
+    const uint8_t *const seen = job->a->block_map + (b->head * rows + b->first / SPARSE) * n;
+    for (int64_t i = 0; i < n;) {
+        int64_t last = i;
+        while (last < n && seen[last]) last++;
+        attend_range(job, b, k, v, i * SPARSE, oq_min_i64(last * SPARSE, end));
+        i = last + 1;
+    }
+}
+
 static void attend_task(void *user, int64_t i, int worker)
 {
     (void)worker;
@@ -300,16 +344,16 @@ static void attend_task(void *user, int64_t i, int worker)
     const int64_t share = job->a->spec->n_heads / job->a->spec->n_kv_heads;
     block b;
     b.head = job->kv_head * share + i / job->n_blocks;
-    b.first = i % job->n_blocks * Q_ROWS;
-    b.rows = oq_min_i64(Q_ROWS, job->a->q.rows - b.first);
+    place(job, &b, i % job->n_blocks);
+    if (b.rows <= 0) return;
     const float *k = packed_head(job, b.head / share - job->kv_head), *v = k + job->keys * job->dk;
     load_queries(job, &b);
     tile_begin();
     const int64_t end = padded_keys(oq_max_i64(0, visible(job, &b, b.rows - 1)));
-    const int64_t n_cuts = oq_ceil_div(end, KEYS); /* pieces of one size: no short last one */
-    const int64_t step = n_cuts ? padded_keys(oq_ceil_div(end, n_cuts)) : 0;
-    for (int64_t key = 0; key < end; key += step)
-        attend_keys(job, &b, k, v, key, oq_min_i64(step, end - key));
+    if (job->a->block_map)
+        attend_chosen(job, &b, k, v, end);
+    else
+        attend_range(job, &b, k, v, 0, end);
     tile_end();
     store_outputs(job, &b);
 }
@@ -321,7 +365,7 @@ static void run(oq_device *device, const oq_attention_args *a)
     attention_job job = {.a = a, .d = s->head_dim, .dk = row_dwords(s), .dp = padded_dim(s), .n_kv = a->k.rows};
     job.scale = a->scale * LOG2_E;
     job.keys = padded_keys(job.n_kv);
-    job.n_blocks = oq_ceil_div(a->q.rows, Q_ROWS);
+    job.n_blocks = tasks_of_head(a);
     for (; job.kv_head < s->n_kv_heads; job.kv_head += step) {
         const int64_t n = oq_min_i64(step, s->n_kv_heads - job.kv_head);
         oq_pool_run(device->pool, n * (job.keys / TILE_COLS), pack_task, &job);

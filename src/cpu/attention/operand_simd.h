@@ -34,26 +34,33 @@ static bool hidden(const walk *w, int64_t row)
 
 /* ---- one row ------------------------------------------------------------------------------------------- */
 
-INLINE void butterfly(float *x, int64_t d, int64_t h)
-{
-    for (int64_t i = 0; i < d; i += 2 * h)
-        for (int64_t j = i; j < i + h; j++) {
-            const float a = x[j], b = x[j + h];
-            x[j] = a + b;
-            x[j + h] = a - b;
-        }
-}
+typedef float lanes __attribute__((vector_size(64), aligned(4)));
 
-/* Every head width is a multiple of 16: the short distances work on runs of 16 that stay in registers. */
-INLINE void butterfly16(float *x)
+/* Sums and differences over a distance of 1, 2, 4 or 8 within 16 values: x . (+1 or -1) + its partner. The product is
+ * exact, so these are the sums of the definition. */
+#define SIGNS(h, i)     ((i) & (h) ? -1.0f : 1.0f)
+#define SIGNS4(h, i)    SIGNS(h, i), SIGNS(h, (i) + 1), SIGNS(h, (i) + 2), SIGNS(h, (i) + 3)
+#define PARTNERS4(h, i) (i) ^ (h), ((i) + 1) ^ (h), ((i) + 2) ^ (h), ((i) + 3) ^ (h)
+#define WITHIN(x, h)                                                                                         \
+    ((x) * (lanes){SIGNS4(h, 0), SIGNS4(h, 4), SIGNS4(h, 8), SIGNS4(h, 12)} +                               \
+     __builtin_shufflevector(x, x, PARTNERS4(h, 0), PARTNERS4(h, 4), PARTNERS4(h, 8), PARTNERS4(h, 12)))
+
+INLINE void rotate_row(float *x, const float *factor, int64_t d)
 {
-    float y[16];
-    for (int i = 0; i < 16; i += 2) y[i] = x[i] + x[i + 1], y[i + 1] = x[i] - x[i + 1];
-    for (int i = 0; i < 16; i += 4)
-        for (int j = i; j < i + 2; j++) x[j] = y[j] + y[j + 2], x[j + 2] = y[j] - y[j + 2];
-    for (int i = 0; i < 16; i += 8)
-        for (int j = i; j < i + 4; j++) y[j] = x[j] + x[j + 4], y[j + 4] = x[j] - x[j + 4];
-    for (int j = 0; j < 8; j++) x[j] = y[j] + y[j + 8], x[j + 8] = y[j] - y[j + 8];
+    for (int64_t c = 0; c < d; c += 16) {
+        lanes v = *(const lanes *)(x + c) * *(const lanes *)(factor + c);
+        v = WITHIN(v, 1);
+        v = WITHIN(v, 2);
+        v = WITHIN(v, 4);
+        *(lanes *)(x + c) = WITHIN(v, 8);
+    }
+    for (int64_t h = 16; h < d; h *= 2)
+        for (int64_t i = 0; i < d; i += 2 * h)
+            for (int64_t j = i; j < i + h; j += 16) {
+                const lanes low = *(const lanes *)(x + j), high = *(const lanes *)(x + j + h);
+                *(lanes *)(x + j) = low + high;
+                *(lanes *)(x + j + h) = low - high;
+            }
 }
 
 static void load_row(const walk *w, int64_t row, float *x)
@@ -65,10 +72,7 @@ static void load_row(const walk *w, int64_t row, float *x)
     } else {
         memcpy(x, (const float *)w->job->x.data + at, (size_t)w->d * sizeof *x);
     }
-    if (!w->rotate) return;
-    for (int64_t c = 0; c < w->d; c++) x[c] *= w->factor[c];
-    for (int64_t c = 0; c < w->d; c += 16) butterfly16(x + c);
-    for (int64_t h = 16; h < w->d; h *= 2) butterfly(x, w->d, h);
+    if (w->rotate) rotate_row(x, w->factor, w->d);
 }
 
 /* Bits of the largest magnitude so far; a value that is not finite lies above every number. */
