@@ -22,6 +22,7 @@ typedef struct z_run {
     int64_t n_items, n_rows; /* pictures; model outputs of a guided step */
     bool guided;
     oq_dit_zimage_condition *conditions; /* [n_prompts], then the negative prompt's */
+    oq_dit_zimage_steps of_steps;        /* what the timesteps alone decide */
     float *latents;                      /* [n_items, elems] */
     float *predictions;                  /* [n_rows, elems] */
     void *staging;                       /* [n_rows, elems] of the compute type */
@@ -174,7 +175,7 @@ static oq_status forward_row(z_run *r, int step, int64_t row)
         &r->conditions[negative ? r->req->n_prompts : item / r->req->images_per_prompt];
     char buffer[64];
     const char *prefix = step == 0 ? oq_run_prefix(r->ex, "dit0", row, buffer) : NULL;
-    return oq_dit_zimage_forward(r->ex, r->z->dit, c, item_rows(r, r->x, item), r->progress[step],
+    return oq_dit_zimage_forward(r->ex, r->z->dit, c, &r->of_steps, step, item_rows(r, r->x, item),
                                  item_rows(r, r->y, row), prefix);
 }
 
@@ -187,7 +188,8 @@ static oq_status not_finite(z_run *r, int step, int64_t row)
     oq_finite_probe_begin(&probe, r->ex);
     const oq_trace_sink sink = r->ex->trace;
     r->ex->trace = NULL;
-    const oq_status st = forward_row(r, step, row);
+    oq_status st = oq_dit_zimage_steps_run(r->ex, r->z->dit, r->progress, &r->of_steps, NULL, 0);
+    if (st == OQ_OK) st = forward_row(r, step, row);
     r->ex->trace = sink;
     oq_finite_probe_end(&probe);
     return st == OQ_OK ? oq_finite_probe_fail(&probe, "transformer", what) : st;
@@ -243,11 +245,28 @@ static oq_status denoise_step(z_run *r, int step)
     return trace_items(r, key, r->latents);
 }
 
+/* Embeddings and modulation of all steps, before the first one. */
+static oq_status make_steps(z_run *r)
+{
+    const int64_t n_trace = r->ex->trace ? r->n_rows : 0;
+    const char **prefixes = NULL;
+    OQ_TRY(oq_arena_new(&r->arena, (size_t)n_trace, sizeof *prefixes, "trace keys", &prefixes));
+    for (int64_t i = 0; i < n_trace; i++) {
+        char buffer[64];
+        const char *const prefix = oq_run_prefix(r->ex, "dit0", i, buffer);
+        prefixes[i] = prefix ? oq_arena_strdup(&r->arena, prefix) : NULL;
+        if (!prefixes[i]) return oq_fail(r->ex->env, OQ_E_NOMEM, "trace keys: no memory");
+    }
+    OQ_TRY(oq_dit_zimage_steps_new(r->ex, r->z->dit, r->req->steps, &r->of_steps));
+    return oq_dit_zimage_steps_run(r->ex, r->z->dit, r->progress, &r->of_steps, prefixes, n_trace);
+}
+
 static oq_status denoise(z_run *r)
 {
     const int steps = r->ex->measure ? 1 : r->req->steps;
     const double started_s = oq_now_s();
     oq_run_tell(r->ex, "denoise", 0, steps, started_s);
+    OQ_TRY(make_steps(r));
     for (int i = 0; i < steps; i++) {
         const double step_started_s = oq_now_s();
         OQ_TRY(denoise_step(r, i));

@@ -32,7 +32,6 @@ typedef struct oq_dit_zimage_condition {
     int64_t n_image, n_image_padded, n_caption, n_caption_padded; /* tokens */
     oq_tensor context;                                            /* [n_caption_padded, dim] */
     oq_tensor cos, sin; /* F32 [n_image_padded + n_caption_padded, head_dim/2], image first */
-    oq_tensor ones;     /* [1, dim]: 1 + scale is rounded like an operation of its own */
 } oq_dit_zimage_condition;
 
 /* Takes the condition's tensors from scratch; they live as long as the caller's mark. */
@@ -42,10 +41,25 @@ oq_status oq_dit_zimage_condition_new(oq_exec *ex, const oq_dit_zimage *s, int64
 oq_status oq_dit_zimage_condition_run(oq_exec *ex, const oq_dit_zimage *s, oq_tensor caption,
                                       const oq_dit_zimage_condition *c, const char *trace);
 
-/* x, y: [in_channels, h * w] of the compute type; t: progress in [0, 1], 1 - sigma. trace: key prefix or
- * NULL. */
+/* What follows from the timesteps alone: one product of all steps for each layer, before the first step. */
+typedef struct oq_dit_zimage_steps {
+    int64_t n;
+    oq_tensor t;           /* [n, t_dim]: embeddings */
+    oq_tensor modulation;  /* [modulated blocks * n, 4 dim], block after block: 1 + scale, tanh(gate) of attention and FFN */
+    oq_tensor final_scale; /* [n, dim]: 1 + scale */
+    oq_tensor ones;        /* [1, dim]: 1 + scale is rounded like an operation of its own */
+} oq_dit_zimage_steps;
+
+/* As the condition's: the tensors from scratch, then their values. t: [n] progress in [0, 1], 1 - sigma. trace: prefixes of
+ * all who begin with the first step; n_trace 0: none. */
+oq_status oq_dit_zimage_steps_new(oq_exec *ex, const oq_dit_zimage *s, int64_t n, oq_dit_zimage_steps *out);
+oq_status oq_dit_zimage_steps_run(oq_exec *ex, const oq_dit_zimage *s, const float *t, const oq_dit_zimage_steps *steps,
+                                  const char *const *trace, int64_t n_trace);
+
+/* x, y: [in_channels, h * w] of the compute type; step: one of `steps`. trace: key prefix or NULL. */
 oq_status oq_dit_zimage_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
-                                oq_tensor x, float t, oq_tensor y, const char *trace);
+                                const oq_dit_zimage_steps *steps, int64_t step, oq_tensor x, oq_tensor y,
+                                const char *trace);
 
 extern const oq_module_type oq_module_dit_zimage;
 

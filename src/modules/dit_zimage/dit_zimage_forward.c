@@ -17,35 +17,24 @@ static int64_t padded(int64_t n)
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-typedef struct block_args {
-    oq_tensor x;        /* [S, D], in place */
-    oq_tensor cos, sin; /* [S, d/2] */
-    oq_tensor t;        /* [1, t_dim]; unused without modulation */
-    oq_tensor ones;     /* [1, D] */
-    const char *trace;  /* prefix of this block's inner keys; NULL: none */
-} block_args;
-
 /* The four rows of a block's modulation; rows 0 (absent) where the block has none. */
 typedef struct modulation {
     oq_tensor scale_attn, gate_attn, scale_ffn, gate_ffn;
 } modulation;
 
-static oq_status modulation_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
-                                    const block_args *a, modulation *m)
+typedef struct block_args {
+    oq_tensor x;        /* [S, D], in place */
+    oq_tensor cos, sin; /* [S, d/2] */
+    modulation m;
+    const char *trace; /* prefix of this block's inner keys; NULL: none */
+} block_args;
+
+/* Columns of one block's modulation, for one step or several. */
+static modulation modulation_of(oq_tensor rows)
 {
-    const int64_t D = s->dim;
-    oq_tensor row;
-    *m = (modulation){0};
-    if (!b->has_modulation) return OQ_OK;
-    OQ_TRY(oq_tmp(ex, 1, 4 * D, &row));
-    OQ_TRY(oq_linear_forward(ex, &b->modulation, row, a->t));
-    if (a->trace) OQ_TRY(oq_trace_put(ex, row, NULL, 0, "%s.adaLN_modulation", a->trace));
-    *m = (modulation){oq_tensor_cols(row, 0, D), oq_tensor_cols(row, D, D), oq_tensor_cols(row, 2 * D, D),
-                      oq_tensor_cols(row, 3 * D, D)};
-    OQ_TRY(oq_add_forward(ex, m->scale_attn, m->scale_attn, a->ones));
-    OQ_TRY(oq_add_forward(ex, m->scale_ffn, m->scale_ffn, a->ones));
-    OQ_TRY(oq_unary_forward(ex, OQ_TANH, m->gate_attn, m->gate_attn));
-    return oq_unary_forward(ex, OQ_TANH, m->gate_ffn, m->gate_ffn);
+    const int64_t D = rows.cols / 4;
+    return (modulation){oq_tensor_cols(rows, 0, D), oq_tensor_cols(rows, D, D),
+                        oq_tensor_cols(rows, 2 * D, D), oq_tensor_cols(rows, 3 * D, D)};
 }
 
 static oq_norm_step rms(const oq_vector *weight, double eps)
@@ -55,10 +44,10 @@ static oq_norm_step rms(const oq_vector *weight, double eps)
 
 /* o: [S, D] = Attn(RMS(x) * scale) */
 static oq_status attention_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
-                                   const block_args *a, const modulation *m, oq_tensor o)
+                                   const block_args *a, oq_tensor o)
 {
     const int64_t D = s->dim, S = a->x.rows;
-    const oq_rows rows = {.x = a->x, .norm = rms(&b->attention_norm1, s->eps), .scale = m->scale_attn};
+    const oq_rows rows = {.x = a->x, .norm = rms(&b->attention_norm1, s->eps), .scale = a->m.scale_attn};
     oq_tensor qkv, h;
     OQ_TRY(oq_tmp(ex, S, 3 * D, &qkv));
     const oq_tensor q = oq_tensor_cols(qkv, 0, D), k = oq_tensor_cols(qkv, D, D),
@@ -83,14 +72,14 @@ static oq_status attention_forward(oq_exec *ex, const oq_dit_zimage *s, const oq
 
 /* x += gate * RMS(o), then o = w2(silu(w1 h) * w3 h), h = RMS(x) * scale */
 static oq_status ffn_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
-                             const block_args *a, const modulation *m, oq_tensor o)
+                             const block_args *a, oq_tensor o)
 {
     const oq_rows rows = {.x = a->x,
                           .r = o,
-                          .gate = m->gate_attn,
+                          .gate = a->m.gate_attn,
                           .r_norm = rms(&b->attention_norm2, s->eps),
                           .norm = rms(&b->ffn_norm1, s->eps),
-                          .scale = m->scale_ffn};
+                          .scale = a->m.scale_ffn};
     const oq_post gated = {.kind = OQ_POST_GLU, .unary = OQ_SILU};
     oq_tensor w1;
     OQ_TRY(oq_tmp(ex, a->x.rows, s->ffn_dim, &w1));
@@ -105,15 +94,13 @@ static oq_status block_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit
 {
     OQ_TRY(oq_check_canceled(ex->env));
     const oq_mark start = oq_mark_get(ex);
-    modulation m;
     oq_tensor o;
-    OQ_TRY(modulation_forward(ex, s, b, a, &m));
     OQ_TRY(oq_tmp(ex, a->x.rows, s->dim, &o));
     const oq_mark mark = oq_mark_get(ex);
-    OQ_TRY(attention_forward(ex, s, b, a, &m, o));
+    OQ_TRY(attention_forward(ex, s, b, a, o));
     oq_mark_reset(ex, mark);
-    OQ_TRY(ffn_forward(ex, s, b, a, &m, o));
-    const oq_rows rows = {.x = a->x, .r = o, .gate = m.gate_ffn, .r_norm = rms(&b->ffn_norm2, s->eps)};
+    OQ_TRY(ffn_forward(ex, s, b, a, o));
+    const oq_rows rows = {.x = a->x, .r = o, .gate = a->m.gate_ffn, .r_norm = rms(&b->ffn_norm2, s->eps)};
     OQ_TRY(oq_rows_forward(ex, &rows, oq_absent()));
     oq_mark_reset(ex, start);
     return OQ_OK;
@@ -154,16 +141,12 @@ static void fill_rope(const oq_dit_zimage *s, const oq_dit_zimage_condition *c, 
 static oq_status upload_tables(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c)
 {
     if (ex->measure) return OQ_OK;
-    const size_t n = (size_t)(c->cos.rows * c->cos.cols), width = (size_t)s->dim;
+    const size_t n = (size_t)(c->cos.rows * c->cos.cols);
     float *host = NULL;
-    OQ_TRY(oq_new(ex->env, 2 * n + 2 * width, sizeof *host, "rotary tables", &host));
+    OQ_TRY(oq_new(ex->env, 2 * n, sizeof *host, "rotary tables", &host));
     fill_rope(s, c, host, host + n);
     oq_status st = oq_upload(ex, c->cos, host);
     if (st == OQ_OK) st = oq_upload(ex, c->sin, host + n);
-    float *ones = host + 2 * n, *rounded = ones + width;
-    for (size_t i = 0; i < width; i++) ones[i] = 1.0f;
-    ex->compute->from_f32(rounded, ones, width);
-    if (st == OQ_OK) st = oq_upload(ex, c->ones, rounded);
     oq_free(ex->env, host);
     return st;
 }
@@ -179,7 +162,6 @@ oq_status oq_dit_zimage_condition_new(oq_exec *ex, const oq_dit_zimage *s, int64
     OQ_TRY(oq_tmp(ex, c.n_caption_padded, s->dim, &c.context));
     OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, rows, s->head_dim / 2, &c.cos));
     OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, rows, s->head_dim / 2, &c.sin));
-    OQ_TRY(oq_tmp(ex, 1, s->dim, &c.ones));
     *out = c;
     return OQ_OK;
 }
@@ -219,7 +201,7 @@ oq_status oq_dit_zimage_condition_run(oq_exec *ex, const oq_dit_zimage *s, oq_te
     return OQ_OK;
 }
 
-/* ---- one step ------------------------------------------------------------------------------------------ */
+/* ---- all steps ----------------------------------------------------------------------------------------- */
 
 /* cos | sin of t * 10000^(-i/128). The exponent is a float32 product and the exponential is rounded from
  * double, which is nearer to torch's than any float32 exponential (docs/numerics.md). */
@@ -234,24 +216,104 @@ static void sinusoid(float t, float out[T_FREQUENCIES])
     }
 }
 
-/* out: [1, t_dim] = mlp.2(silu(mlp.0(sinusoid))) */
-static oq_status timestep_forward(oq_exec *ex, const oq_dit_zimage *s, float t, oq_tensor out)
+oq_status oq_dit_zimage_steps_new(oq_exec *ex, const oq_dit_zimage *s, int64_t n, oq_dit_zimage_steps *out)
+{
+    *out = (oq_dit_zimage_steps){.n = n};
+    OQ_TRY(oq_tmp(ex, n, s->t_dim, &out->t));
+    OQ_TRY(oq_tmp(ex, (s->n_refiners + s->n_layers) * n, 4 * s->dim, &out->modulation));
+    OQ_TRY(oq_tmp(ex, n, s->dim, &out->final_scale));
+    return oq_tmp(ex, 1, s->dim, &out->ones);
+}
+
+/* Host tables: the sinusoids of all steps, and ones. */
+static oq_status upload_steps(oq_exec *ex, const oq_dit_zimage *s, const float *t, oq_tensor wave,
+                              oq_tensor ones)
+{
+    if (ex->measure) return OQ_OK;
+    const size_t n = (size_t)(wave.rows * wave.cols), width = (size_t)ones.cols;
+    float *host = NULL;
+    OQ_TRY(oq_new(ex->env, n + 2 * width, sizeof *host, "timestep tables", &host));
+    for (int64_t i = 0; i < wave.rows; i++) sinusoid(t[i] * (float)s->t_scale, host + i * T_FREQUENCIES);
+    float *const one = host + n, *const rounded = one + width;
+    for (size_t i = 0; i < width; i++) one[i] = 1.0f;
+    ex->compute->from_f32(rounded, one, width);
+    oq_status st = oq_upload(ex, wave, host);
+    if (st == OQ_OK) st = oq_upload(ex, ones, rounded);
+    oq_free(ex->env, host);
+    return st;
+}
+
+/* t = mlp.2(silu(mlp.0(sinusoid))) */
+static oq_status timesteps_forward(oq_exec *ex, const oq_dit_zimage *s, const float *t,
+                                   const oq_dit_zimage_steps *steps)
 {
     const oq_mark mark = oq_mark_get(ex);
-    oq_tensor wave, x, h;
-    float host[T_FREQUENCIES];
-    OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, 1, T_FREQUENCIES, &wave));
-    OQ_TRY(oq_tmp(ex, 1, T_FREQUENCIES, &x));
-    OQ_TRY(oq_tmp(ex, 1, s->t_mlp0.spec.n, &h));
-    sinusoid(t * (float)s->t_scale, host);
-    OQ_TRY(oq_upload(ex, wave, host));
-    OQ_TRY(oq_copy_forward(ex, x, wave));
     const oq_post silu = {.kind = OQ_POST_UNARY, .unary = OQ_SILU};
+    oq_tensor wave, x, h;
+    OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, steps->n, T_FREQUENCIES, &wave));
+    OQ_TRY(oq_tmp(ex, steps->n, T_FREQUENCIES, &x));
+    OQ_TRY(oq_tmp(ex, steps->n, s->t_mlp0.spec.n, &h));
+    OQ_TRY(upload_steps(ex, s, t, wave, steps->ones));
+    OQ_TRY(oq_copy_forward(ex, x, wave));
     OQ_TRY(oq_linear_post_forward(ex, &s->t_mlp0, h, x, &silu));
-    OQ_TRY(oq_linear_forward(ex, &s->t_mlp2, out, h));
+    OQ_TRY(oq_linear_forward(ex, &s->t_mlp2, steps->t, h));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }
+
+/* Rows of modulated block b: the refiners come first. */
+static oq_tensor block_rows(const oq_dit_zimage_steps *steps, int64_t b)
+{
+    return oq_tensor_rows(steps->modulation, b * steps->n, steps->n);
+}
+
+/* x = 1 + x for every row */
+static oq_status add_one(oq_exec *ex, const oq_dit_zimage_steps *steps, oq_tensor x)
+{
+    return oq_modulate_forward(ex, x, x, oq_absent(), steps->ones, 0.0f);
+}
+
+static oq_status finish_modulation(oq_exec *ex, const oq_dit_zimage_steps *steps, oq_tensor rows)
+{
+    const modulation m = modulation_of(rows);
+    OQ_TRY(add_one(ex, steps, m.scale_attn));
+    OQ_TRY(add_one(ex, steps, m.scale_ffn));
+    OQ_TRY(oq_unary_forward(ex, OQ_TANH, m.gate_attn, m.gate_attn));
+    return oq_unary_forward(ex, OQ_TANH, m.gate_ffn, m.gate_ffn);
+}
+
+static oq_status trace_steps(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_steps *steps,
+                             const char *prefix)
+{
+    OQ_TRY(oq_trace_put(ex, oq_tensor_rows(steps->t, 0, 1), NULL, 0, "%s.t_emb", prefix));
+    if (s->n_layers == 0) return OQ_OK;
+    return oq_trace_put(ex, oq_tensor_rows(block_rows(steps, s->n_refiners), 0, 1), NULL, 0,
+                        "%s.layers.0.adaLN_modulation", prefix);
+}
+
+oq_status oq_dit_zimage_steps_run(oq_exec *ex, const oq_dit_zimage *s, const float *t,
+                                  const oq_dit_zimage_steps *steps, const char *const *trace, int64_t n_trace)
+{
+    const int64_t blocks = s->n_refiners + s->n_layers;
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor act;
+    OQ_TRY(timesteps_forward(ex, s, t, steps));
+    for (int64_t b = 0; b < blocks; b++) {
+        const oq_dit_zimage_block *const block =
+            b < s->n_refiners ? &s->noise_refiner[b] : &s->layers[b - s->n_refiners];
+        OQ_TRY(oq_linear_forward(ex, &block->modulation, block_rows(steps, b), steps->t));
+    }
+    for (int64_t i = 0; i < n_trace; i++) OQ_TRY(trace_steps(ex, s, steps, trace[i]));
+    OQ_TRY(finish_modulation(ex, steps, steps->modulation));
+    OQ_TRY(oq_tmp(ex, steps->n, s->t_dim, &act));
+    OQ_TRY(oq_unary_forward(ex, OQ_SILU, act, steps->t));
+    OQ_TRY(oq_linear_forward(ex, &s->final_modulation, steps->final_scale, act));
+    OQ_TRY(add_one(ex, steps, steps->final_scale));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+/* ---- one step ------------------------------------------------------------------------------------------ */
 
 /* Element strides of (row, column, dy, dx, channel) in the [tokens, (dy, dx, channel)] and [channel, h * w]
  * layouts. */
@@ -283,18 +345,13 @@ static oq_status embed_image(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_z
     return fill_pads(ex, oq_tensor_rows(rows, c->n_image, c->n_image_padded - c->n_image), &s->x_pad);
 }
 
-/* y = unpatchify(linear(LayerNorm(x) * (1 + modulation(silu(t))))); x: [n_image, D] */
+/* y = unpatchify(linear(LayerNorm(x) * scale)); x: [n_image, D] */
 static oq_status final_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
-                               oq_tensor x, oq_tensor t, oq_tensor y)
+                               oq_tensor x, oq_tensor scale, oq_tensor y)
 {
     const oq_mark mark = oq_mark_get(ex);
-    oq_tensor act, scale, tokens;
-    OQ_TRY(oq_tmp(ex, 1, s->t_dim, &act));
-    OQ_TRY(oq_tmp(ex, 1, s->dim, &scale));
+    oq_tensor tokens;
     OQ_TRY(oq_tmp(ex, c->n_image, s->patch_dim, &tokens));
-    OQ_TRY(oq_unary_forward(ex, OQ_SILU, act, t));
-    OQ_TRY(oq_linear_forward(ex, &s->final_modulation, scale, act));
-    OQ_TRY(oq_add_forward(ex, scale, scale, c->ones));
     const oq_rows rows = {.x = x, .norm = {.kind = OQ_LAYER_NORM, .eps = FINAL_EPS}, .scale = scale};
     OQ_TRY(oq_linear_rows_forward(ex, &s->final_linear, tokens, &rows, NULL));
     const patch_layout p = patches(s, c->h, c->w);
@@ -303,9 +360,15 @@ static oq_status final_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit
     return OQ_OK;
 }
 
+static modulation modulation_at(const oq_dit_zimage_steps *steps, int64_t block, int64_t step)
+{
+    return modulation_of(oq_tensor_rows(block_rows(steps, block), step, 1));
+}
+
 /* The joint layers over u: [n_image_padded + n_caption_padded, D]. */
 static oq_status layers_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
-                                oq_tensor u, oq_tensor t, const char *trace)
+                                const oq_dit_zimage_steps *steps, int64_t step, oq_tensor u,
+                                const char *trace)
 {
     char first[128];
     if (trace) snprintf(first, sizeof first, "%s.layers.0", trace);
@@ -313,8 +376,7 @@ static oq_status layers_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_di
         const block_args args = {.x = u,
                                  .cos = c->cos,
                                  .sin = c->sin,
-                                 .t = t,
-                                 .ones = c->ones,
+                                 .m = modulation_at(steps, s->n_refiners + i, step),
                                  .trace = trace && i == 0 ? first : NULL};
         OQ_TRY(block_forward(ex, s, &s->layers[i], &args));
         if (trace) OQ_TRY(oq_trace_put(ex, u, NULL, 0, "%s.layers.%lld", trace, (long long)i));
@@ -322,8 +384,25 @@ static oq_status layers_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_di
     return OQ_OK;
 }
 
+/* image: [n_image_padded, D] = refined patches of x */
+static oq_status refine_image(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
+                              const oq_dit_zimage_steps *steps, int64_t step, oq_tensor x, oq_tensor image,
+                              const char *trace)
+{
+    OQ_TRY(embed_image(ex, s, c, x, image, trace));
+    for (int64_t i = 0; i < s->n_refiners; i++) {
+        const block_args args = {.x = image,
+                                 .cos = oq_tensor_rows(c->cos, 0, c->n_image_padded),
+                                 .sin = oq_tensor_rows(c->sin, 0, c->n_image_padded),
+                                 .m = modulation_at(steps, i, step)};
+        OQ_TRY(block_forward(ex, s, &s->noise_refiner[i], &args));
+    }
+    return trace ? oq_trace_put(ex, image, NULL, 0, "%s.noise_refiner", trace) : OQ_OK;
+}
+
 oq_status oq_dit_zimage_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
-                                oq_tensor x, float t, oq_tensor y, const char *trace)
+                                const oq_dit_zimage_steps *steps, int64_t step, oq_tensor x, oq_tensor y,
+                                const char *trace)
 {
     if (x.rows != s->in_channels || x.cols != c->h * c->w || y.rows != x.rows || y.cols != x.cols)
         return oq_fail(ex->env, OQ_E_ARG,
@@ -331,25 +410,13 @@ oq_status oq_dit_zimage_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_di
                        (long long)x.rows, (long long)x.cols, (long long)s->in_channels, (long long)c->h,
                        (long long)c->w);
     const oq_mark mark = oq_mark_get(ex);
-    oq_tensor temb, u;
-    OQ_TRY(oq_tmp(ex, 1, s->t_dim, &temb));
+    oq_tensor u;
     OQ_TRY(oq_tmp(ex, c->n_image_padded + c->n_caption_padded, s->dim, &u));
-    OQ_TRY(timestep_forward(ex, s, t, temb));
-    if (trace) OQ_TRY(oq_trace_put(ex, temb, NULL, 0, "%s.t_emb", trace));
-
-    const oq_tensor image = oq_tensor_rows(u, 0, c->n_image_padded);
-    const block_args args = {.x = image,
-                             .cos = oq_tensor_rows(c->cos, 0, c->n_image_padded),
-                             .sin = oq_tensor_rows(c->sin, 0, c->n_image_padded),
-                             .t = temb,
-                             .ones = c->ones};
-    OQ_TRY(embed_image(ex, s, c, x, image, trace));
-    for (int64_t i = 0; i < s->n_refiners; i++) OQ_TRY(block_forward(ex, s, &s->noise_refiner[i], &args));
-    if (trace) OQ_TRY(oq_trace_put(ex, image, NULL, 0, "%s.noise_refiner", trace));
-
+    OQ_TRY(refine_image(ex, s, c, steps, step, x, oq_tensor_rows(u, 0, c->n_image_padded), trace));
     OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(u, c->n_image_padded, c->n_caption_padded), c->context));
-    OQ_TRY(layers_forward(ex, s, c, u, temb, trace));
-    OQ_TRY(final_forward(ex, s, c, oq_tensor_rows(u, 0, c->n_image), temb, y));
+    OQ_TRY(layers_forward(ex, s, c, steps, step, u, trace));
+    OQ_TRY(final_forward(ex, s, c, oq_tensor_rows(u, 0, c->n_image),
+                         oq_tensor_rows(steps->final_scale, step, 1), y));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }

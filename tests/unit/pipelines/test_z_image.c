@@ -227,7 +227,8 @@ static void test_fused_is_one_by_one(void **state)
     const oq_run_hooks hooks = {.observer = count_layers, .observer_user = &seen};
     oq_request r = small_request();
     oq_media *fused = generate(f, &r, NULL), *watched = generate(f, &r, &hooks);
-    assert_true(seen > 150); /* 75 layers of the transformer, most of them in each of two steps */
+    /* Two steps of 54 layers; 16 once for all steps; 5 for the caption; 8 in the text encoder, 2 in the decoder. */
+    assert_int_equal(seen, 2 * 54 + 16 + 5 + 8 + 2);
     assert_same_picture(fused, 0, watched, 0);
     oq_media_free(fused);
     oq_media_free(watched);
@@ -393,6 +394,11 @@ static void test_non_finite_values_stop_and_name_the_layer(void **state)
                    "step 1 of 2: non-finite values, first in the output of transformer layer "
                    "'all_x_embedder.2-1'");
     spoil(&dit->x_embedder.bias[0], before, NULL);
+    spoil(&dit->layers[3].modulation.bias[1], NAN, &before);
+    assert_numeric(f, &r,
+                   "step 1 of 2: non-finite values, first in the output of transformer layer "
+                   "'layers.3.adaLN_modulation.0'");
+    spoil(&dit->layers[3].modulation.bias[1], before, NULL);
     spoil(&encoder->layers[1].norm2.data[0], NAN, &before);
     assert_numeric(f, &r,
                    "prompt 1: non-finite values, first in the input of text_encoder layer "
