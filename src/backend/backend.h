@@ -270,6 +270,7 @@ typedef struct oq_ops {
 typedef struct oq_device_info {
     char   name[128];
     char   detail[256];   /* features, capability, driver */
+    char   rates[192];    /* measured rates that kernels are chosen by; empty: none */
     size_t memory_bytes;
 } oq_device_info;
 

@@ -16,10 +16,25 @@ enum {
     OQ_CPU_AMX = 1u << 6         /* tile + int8 + bf16, and permission granted */
 };
 
+typedef enum oq_cpu_rate_kind {
+    OQ_RATE_F32,
+    OQ_RATE_BF16,
+    OQ_RATE_INT8,
+    OQ_RATE_AMX_BF16,
+    OQ_RATE_AMX_INT8,
+    OQ_N_RATES
+} oq_cpu_rate_kind;
+
+/* Products of one thread in GFLOP/s, operands in L1, through the kernels' own tiles; 0: not there or not measured. */
+typedef struct oq_cpu_rates {
+    double gflops[OQ_N_RATES];
+} oq_cpu_rates;
+
 struct oq_device { /* the CPU's */
     oq_env  *env;      /* of the caller that opened it */
     oq_pool *pool;     /* borrowed from env */
     uint64_t features; /* probed and masked */
+    oq_cpu_rates rates; /* what "auto" chose by */
     oq_ops   ops;
     /* Rows [first, end) through the steps of ops.rows, on the calling thread; NULL where ops.rows is. */
     void   (*rows_walk)(const oq_rows_args *args, int64_t first, int64_t end);
@@ -29,8 +44,9 @@ extern const oq_backend oq_backend_cpu;
 
 uint64_t oq_cpu_probe(void); /* what this machine has */
 /* "auto", "ref", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx": each level includes those below it
- * that belong to it. "auto" is all that makes this machine faster (no avx512bf16 on Intel). OQ_E_ARG for an unknown word, OQ_E_UNSUPPORTED for a level this machine lacks. */
-oq_status oq_cpu_mask(oq_env *env, const char *level, uint64_t *out);
+ * that belong to it. "auto" is all that makes this machine faster, by measured rates (rates/rates.h); `rates` may be
+ * NULL. OQ_E_ARG for an unknown word, OQ_E_UNSUPPORTED for a level this machine lacks. */
+oq_status oq_cpu_mask(oq_env *env, const char *level, uint64_t *out, oq_cpu_rates *rates);
 /* "avx2 avx512 avx512vnni": names of the bits, for people. */
 void oq_cpu_describe(uint64_t features, char *out, size_t n);
 

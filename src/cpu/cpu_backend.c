@@ -1,6 +1,6 @@
 /* cpu_backend.c -- the CPU as a backend: opening the device, plain memory as buffers, the walk over kernel
  * lists. */
-#include "cpu/cpu.h"
+#include "cpu/rates/rates.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,14 +24,16 @@ static int cpu_count(void)
 static oq_status cpu_open(oq_env *env, int index, const char *options, oq_device **out)
 {
     uint64_t features = 0;
+    oq_cpu_rates rates;
     if (index != 0)
         return oq_fail(env, OQ_E_NOTFOUND, "cpu device %d does not exist, there is only 0", index);
-    OQ_TRY(oq_cpu_mask(env, options ? options : "auto", &features));
+    OQ_TRY(oq_cpu_mask(env, options ? options : "auto", &features, &rates));
     oq_device *device = NULL;
     OQ_TRY(oq_new(env, 1, sizeof *device, "cpu device", &device));
     device->env = env;
     device->pool = env->pool;
     oq_cpu_device_init(features, device);
+    device->rates = rates;
     *out = device;
     return OQ_OK;
 }
@@ -68,6 +70,7 @@ static void cpu_info(const oq_device *device, oq_device_info *out)
     char features[128];
     oq_cpu_describe(device->features, features, sizeof features);
     snprintf(out->detail, sizeof out->detail, "%s; %d threads", features, oq_pool_threads(device->pool));
+    oq_cpu_rates_describe(&device->rates, device->features, out->rates, sizeof out->rates);
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     if (pages > 0 && page > 0) out->memory_bytes = (size_t)pages * (size_t)page;
 }

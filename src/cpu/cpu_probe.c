@@ -1,6 +1,6 @@
 /* cpu_probe.c -- which instructions this machine may run: the processor's answer (cpuid), the operating
  * system's (XCR0; for AMX also a permission per process), and the user's (--cpu LEVEL). */
-#include "cpu/cpu.h"
+#include "cpu/rates/rates.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -64,24 +64,9 @@ uint64_t oq_cpu_probe(void)
     return features;
 }
 
-/* What the machine has but had better not use. vdpbf16ps runs at twice the rate of f32 products on AMD (Zen 4 and 5)
- * and at half of it on the Intel cores that were measured (Sapphire and Emerald Rapids, where AMX is meant for it). */
-static uint64_t slower_than_without(void)
-{
-    unsigned a, b, c, d;
-    if (!__get_cpuid(0, &a, &b, &c, &d)) return 0;
-    const bool amd = b == signature_AMD_ebx && c == signature_AMD_ecx && d == signature_AMD_edx;
-    return amd ? 0 : OQ_CPU_AVX512BF16;
-}
-
 #else
 
 uint64_t oq_cpu_probe(void)
-{
-    return 0;
-}
-
-static uint64_t slower_than_without(void)
 {
     return 0;
 }
@@ -111,15 +96,20 @@ static const struct cpu_level {
     {"amx", OQ_CPU_AMX, UP_TO_AMX},
 };
 
-oq_status oq_cpu_mask(oq_env *env, const char *level, uint64_t *out)
+oq_status oq_cpu_mask(oq_env *env, const char *level, uint64_t *out, oq_cpu_rates *rates)
 {
-    const uint64_t probed = oq_cpu_probe();
+    const uint64_t probed = oq_cpu_probe(), choices = OQ_CPU_AVX512BF16 | OQ_CPU_AVX512VNNI | OQ_CPU_AMX;
+    oq_cpu_rates measured = {{0}};
     for (size_t i = 0; i < OQ_COUNT(levels); i++) {
         if (strcmp(levels[i].name, level) != 0) continue;
         if ((probed & levels[i].needed) != levels[i].needed)
             return oq_fail(env, OQ_E_UNSUPPORTED, "this machine has no %s", level);
         *out = probed & levels[i].mask;
-        if (i == 0) *out &= ~slower_than_without();
+        if (i == 0 && (probed & choices)) {
+            oq_cpu_rates_get(probed, &measured);
+            *out &= ~oq_cpu_rates_slower(probed, &measured);
+        }
+        if (rates) *rates = measured;
         return OQ_OK;
     }
     return oq_fail(

@@ -15,13 +15,14 @@ static oq_status put_device(oq_env *env, const oq_backend *b, int index, oq_json
     oq_json_set(json, "index", oq_json_new_int(index));
     oq_json_set(json, "name", oq_json_new_string(info.name));
     oq_json_set(json, "detail", oq_json_new_string(info.detail));
+    oq_json_set(json, "rates", info.rates[0] ? oq_json_new_string(info.rates) : oq_json_new_null());
     oq_json_set(json, "memory_bytes", oq_json_new_int((int64_t)info.memory_bytes));
     oq_json_append(list, json);
     oq_strbuf_printf(out, "%s", b->name);
     if (b->count() > 1) oq_strbuf_printf(out, ":%d", index);
     oq_strbuf_printf(out, ": %s; %s; ", info.name, info.detail);
     oq_strbuf_put_bytes(out, info.memory_bytes);
-    oq_strbuf_puts(out, " memory\n");
+    oq_strbuf_printf(out, " memory%s%s\n", info.rates[0] ? "; " : "", info.rates);
     return OQ_OK;
 }
 

@@ -218,6 +218,30 @@ static void print_groups(const group *groups, size_t n, oq_strbuf *out)
     }
 }
 
+static const char *other_kernel(const oq_item *item)
+{
+    if (item->kind == OQ_ITEM_CONV2D) return item->u.conv2d->kernel->name;
+    return item->kind == OQ_ITEM_ATTENTION ? item->u.attention->kernel->name : NULL;
+}
+
+/* What convolves and attends, with how many times; linear layers have a table of their own. */
+static void print_kernels(const oq_plan_component *c, oq_strbuf *out)
+{
+    enum { MOST = 16 };
+    const char *names[MOST];
+    size_t counts[MOST] = {0}, n = 0;
+    for (size_t i = 0; i < c->builder.n_items; i++) {
+        const char *const name = other_kernel(&c->builder.items[i]);
+        size_t j = 0;
+        while (name && j < n && strcmp(names[j], name) != 0) j++;
+        if (!name || j == MOST) continue;
+        if (j == n) names[n++] = name;
+        counts[j]++;
+    }
+    for (size_t j = 0; j < n; j++) oq_strbuf_printf(out, "%s%s x%zu", j ? ", " : "  ", names[j], counts[j]);
+    if (n) oq_strbuf_putc(out, '\n');
+}
+
 static oq_status print_component(oq_env *env, const oq_plan_component *c, bool all_layers, oq_strbuf *out)
 {
     const char *method = method_name(c);
@@ -234,9 +258,19 @@ static oq_status print_component(oq_env *env, const oq_plan_component *c, bool a
     oq_strbuf_putc(out, '\n');
     const size_t n = make_groups(c, all_layers, groups);
     print_groups(groups, n, out);
+    print_kernels(c, out);
     oq_plan_print_attention(c, out);
     oq_free(env, groups);
     return OQ_OK;
+}
+
+/* What kernels were chosen by, where something was measured for that. */
+static void print_choice(const oq_plan *plan, oq_strbuf *out)
+{
+    oq_device_info info;
+    plan->backend->info(plan->device, &info);
+    if (info.rates[0]) oq_strbuf_printf(out, " (%s)", info.rates);
+    oq_strbuf_putc(out, '\n');
 }
 
 oq_status oq_plan_print(const oq_plan *plan, bool all_layers, oq_strbuf *out)
@@ -249,7 +283,8 @@ oq_status oq_plan_print(const oq_plan *plan, bool all_layers, oq_strbuf *out)
     oq_strbuf_put_bytes(out, plan->scratch_bytes);
     oq_strbuf_puts(out, ", largest temporary while loading ");
     oq_strbuf_put_bytes(out, plan->load_bytes);
-    oq_strbuf_printf(out, ", compute %s on %s\n", plan->compute->label, plan->backend->name);
+    oq_strbuf_printf(out, ", compute %s on %s", plan->compute->label, plan->backend->name);
+    print_choice(plan, out);
     for (size_t i = 0; i < plan->n_warnings; i++) oq_strbuf_printf(out, "warning: %s\n", plan->warnings[i]);
     return oq_strbuf_check(out, "plan table");
 }

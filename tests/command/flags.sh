@@ -48,7 +48,7 @@ says ' 1 step '
 # the plan's columns stand below each other, and a layer alone keeps its name
 run plan -m "$model" --quantization fp8
 says 'cap_embedder.1 '
-columns=$(awk '/^vae/ { on = 1; next } /^[a-z]/ { on = 0 } on { print match($0, /[0-9]+x[0-9]+ /) }' out | sort -u | wc -l)
+columns=$(awk '/^vae/ { on = 1; next } /^[a-z]/ { on = 0 } on && match($0, / [0-9]+x[0-9]+ /) { print RSTART }' out | sort -u | wc -l)
 [ "$columns" = 1 ] && pass || fail "the plan's shapes stand in $columns columns"
 
 # values

@@ -36,7 +36,7 @@ static int check_all(kcheck *kc, const char *level, const char *above)
 {
     oq_status status = oq_backend_cpu.open(kc->env, 0, level, &kc->device);
     if (status == OQ_OK && above) {
-        status = oq_cpu_mask(kc->env, above, &kc->below);
+        status = oq_cpu_mask(kc->env, above, &kc->below, NULL);
         kc->above = status == OQ_OK;
         if (status == OQ_E_UNSUPPORTED) status = OQ_OK; /* nothing is covered below */
     }

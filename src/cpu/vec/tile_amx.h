@@ -1,5 +1,5 @@
-/* tile_amx.h -- tile.h's product over the matrix tiles of AMX: 32 rows x 32 columns of sums, pairs of bf16, panels as
- * tile.h's with TILE_STEP 2. What is left of a run beyond whole tiles of k takes a second pass over all runs, with
+/* tile_amx.h -- tile.h's product over the matrix tiles of AMX: 32 rows x 32 columns of sums; pairs of bf16 (TILE_STEP 2)
+ * or fours of i8 on both sides with sums in i32 (TILE_STEP 4), panels as tile.h's. What is left of a run beyond whole tiles of k takes a second pass over all runs, with
  * tiles of that depth. */
 #ifndef OQ_CPU_TILE_H
 #define OQ_CPU_TILE_H
@@ -8,7 +8,14 @@
 #include "cpu/vec/amx.h"
 #include "cpu/vec/vec.h"
 
+#ifndef TILE_STEP
 #define TILE_STEP 2
+#endif
+#if TILE_STEP == 4
+#define TILE_DOT oq_amx_dot_i8
+#else
+#define TILE_DOT oq_amx_dot_bf16
+#endif
 #define TILE_COLS 32
 #define TILE_ROWS 32
 
@@ -44,7 +51,7 @@ OQ_INLINE void tile_pass(const tile *t, int64_t first, int64_t end, int64_t dept
     for (int64_t run = 0; run < t->runs; run++) {
         const float *const a = t->a + t->at[run], *const b = t->b + run * t->k * width;
         for (int64_t p = first; p < end; p += depth)
-            OQ_AMX_STEP(oq_amx_dot_bf16, (const char *)(a + p), lda, (const char *)(b + p * width), width * 4, tall,
+            OQ_AMX_STEP(TILE_DOT, (const char *)(a + p), lda, (const char *)(b + p * width), width * 4, tall,
                         wide);
     }
     oq_amx_store_sums((char *)t->c, ldc, tall, wide);

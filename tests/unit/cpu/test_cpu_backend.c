@@ -33,13 +33,13 @@ static void test_levels(void **state)
                                     OQ_CPU_AVX512VNNI, OQ_CPU_AVX512BF16, OQ_CPU_AMX};
     const uint64_t probed = oq_cpu_probe();
     uint64_t features = 1;
-    assert_int_equal(oq_cpu_mask(env, "auto", &features), OQ_OK);
+    assert_int_equal(oq_cpu_mask(env, "auto", &features, NULL), OQ_OK);
     assert_true((features | OQ_CPU_AVX512BF16) == (probed | OQ_CPU_AVX512BF16) && !(features & ~probed));
-    assert_int_equal(oq_cpu_mask(env, "ref", &features), OQ_OK);
+    assert_int_equal(oq_cpu_mask(env, "ref", &features, NULL), OQ_OK);
     assert_true(features == 0);
     for (size_t i = 0; i < OQ_COUNT(levels); i++) {
         features = 0;
-        const oq_status status = oq_cpu_mask(env, levels[i], &features);
+        const oq_status status = oq_cpu_mask(env, levels[i], &features, NULL);
         if (probed & bits[i]) {
             assert_int_equal(status, OQ_OK);
             assert_true((features & bits[i]) && !(features & ~probed));
@@ -52,7 +52,7 @@ static void test_levels(void **state)
         }
     }
     if (probed & OQ_CPU_AVX2) {
-        oq_cpu_mask(env, "avx2", &features);
+        oq_cpu_mask(env, "avx2", &features, NULL);
         assert_true(features == OQ_CPU_AVX2);
     }
 }
