@@ -54,10 +54,11 @@ typedef struct oq_compare_side {
 
 typedef struct oq_layer_errors oq_layer_errors;
 /* Observes a run of `candidate`: each of its quantized layers against the layer of that name in `reference`
- * (loaded), on the same input. */
+ * (loaded), on the same input; each attention that is quantized at run time against the plain one, likewise. */
 oq_status oq_layer_errors_new(oq_env *env, const oq_model *reference, const oq_model *candidate,
                               oq_layer_errors **out);
 oq_status oq_layer_errors_observe(void *errors, const oq_linear *layer, oq_tensor x, oq_tensor y);
+oq_status oq_layer_errors_attend(void *errors, const oq_attention *layer, const oq_attention_args *args);
 oq_json *oq_layer_errors_json(const oq_layer_errors *errors);
 void oq_layer_errors_print(const oq_layer_errors *errors, oq_strbuf *out);
 void oq_layer_errors_free(oq_layer_errors *errors);

@@ -1,6 +1,6 @@
 /* compare_layers.c -- the error that each quantized layer adds by itself: while the candidate runs, every
- * input of such a layer also goes through the reference's layer of the same name, and the outputs are
- * compared. SNR in dB = 10 log10(sum ref^2 / sum (ref - cand)^2) over all calls of a run, sums in double. */
+ * input of such a layer also goes through the reference's layer of the same name (of an attention quantized at run time:
+ * through the plain one), and the outputs are compared. SNR in dB = 10 log10(sum ref^2 / sum (ref - cand)^2) over all calls of a run, sums in double. */
 #include "engine/compare.h"
 
 #include <inttypes.h>
@@ -9,8 +9,11 @@
 #include <string.h>
 
 typedef struct layer_error {
-    const char *component;
+    const char *component, *name;
+    int64_t n, k;    /* of a product; 0: attention */
+    const char *how; /* the weights' format, the operands' precision */
     const oq_linear *candidate, *reference;
+    const oq_attention *attention;
     double signal, noise;
     int64_t rows;
 } layer_error;
@@ -46,7 +49,25 @@ static oq_status add_component(oq_layer_errors *e, const oq_plan_component *c)
                            "layers: '%s.%s' of the candidate has no equal layer in the reference", c->name,
                            l->name);
         if (l->spec.n > e->max_cols) e->max_cols = l->spec.n;
-        e->layers[e->n++] = (layer_error){.component = c->name, .candidate = l, .reference = plain};
+        e->layers[e->n++] = (layer_error){.component = c->name,
+                                          .name = l->name,
+                                          .n = l->spec.n,
+                                          .k = l->spec.k,
+                                          .how = l->spec.scheme.weight->name,
+                                          .candidate = l,
+                                          .reference = plain};
+    }
+    for (size_t i = 0; i < c->n_attentions; i++) {
+        const oq_attention *a = c->attentions[i].attention;
+        const int64_t cols = a->spec.n_heads * a->spec.head_dim;
+        if (!a->modes) continue;
+        if (cols > e->max_cols) e->max_cols = cols;
+        const bool quantized = a->modes & OQ_MODE_QUANTIZED;
+        e->layers[e->n++] = (layer_error){
+            .component = c->name,
+            .name = a->name,
+            .how = quantized ? oq_attention_precision_name(a->mode_spec[a->modes].precision) : "sparse",
+            .attention = a};
     }
     return OQ_OK;
 }
@@ -58,7 +79,8 @@ oq_status oq_layer_errors_new(oq_env *env, const oq_model *reference, const oq_m
     size_t n = 0;
     const oq_plan *plan = candidate->plan;
     *out = NULL;
-    for (size_t c = 0; c < plan->n_components; c++) n += plan->components[c].n_layers;
+    for (size_t c = 0; c < plan->n_components; c++)
+        n += plan->components[c].n_layers + plan->components[c].n_attentions;
     OQ_TRY(oq_new(env, 1, sizeof *e, "layer errors", &e));
     *e = (oq_layer_errors){.env = env, .reference = reference};
     oq_status st = oq_new(env, n, sizeof *e->layers, "layer errors", &e->layers);
@@ -66,7 +88,8 @@ oq_status oq_layer_errors_new(oq_env *env, const oq_model *reference, const oq_m
         st = add_component(e, &plan->components[c]);
     if (st == OQ_OK && e->n == 0)
         st = oq_fail(env, OQ_E_ARG,
-                     "layers: the candidate has no quantized layer; give --candidate-quantization");
+                     "layers: the candidate has no quantized layer; give --candidate-quantization or "
+                     "--candidate-attention-quantization");
     if (st == OQ_OK) st = oq_new(env, (size_t)e->max_cols, 2 * sizeof(double), "layer errors", &e->rows);
     if (st == OQ_OK) st = oq_new(env, (size_t)e->max_cols, 2 * sizeof(float), "layer errors", &e->values);
     if (st != OQ_OK) {
@@ -128,6 +151,33 @@ static oq_status add_row(oq_layer_errors *e, layer_error *sum, oq_tensor want, o
     return OQ_OK;
 }
 
+static oq_status add_rows(oq_layer_errors *e, layer_error *sum, oq_tensor want, oq_tensor got)
+{
+    OQ_TRY(e->reference->backend->sync(e->env, e->reference->device));
+    for (int64_t r = 0; r < got.rows; r++)
+        OQ_TRY(add_row(e, sum, oq_tensor_rows(want, r, 1), oq_tensor_rows(got, r, 1)));
+    sum->rows += got.rows;
+    return OQ_OK;
+}
+
+oq_status oq_layer_errors_attend(void *errors, const oq_attention *layer, const oq_attention_args *args)
+{
+    oq_layer_errors *e = errors;
+    layer_error *sum = NULL;
+    oq_attention_args plain = *args;
+    const size_t bytes =
+        (oq_tensor_bytes(oq_tensor_make(NULL, args->o.dtype, args->o.rows, args->o.cols)) + 63) / 64 * 64;
+    for (size_t i = 0; i < e->n && !sum; i++)
+        if (e->layers[i].attention == layer) sum = &e->layers[i];
+    if (!sum) return OQ_OK;
+    OQ_TRY(grow_scratch(e, bytes + layer->kernel->scratch_bytes(&layer->spec, args->q.rows, args->k.rows)));
+    plain.spec = &layer->spec;
+    plain.o = oq_tensor_make(e->scratch, args->o.dtype, args->o.rows, args->o.cols);
+    plain.scratch = e->scratch + bytes;
+    layer->kernel->run(e->reference->device, &plain);
+    return add_rows(e, sum, plain.o, args->o);
+}
+
 oq_status oq_layer_errors_observe(void *errors, const oq_linear *layer, oq_tensor x, oq_tensor y)
 {
     oq_layer_errors *e = errors;
@@ -149,11 +199,7 @@ oq_status oq_layer_errors_observe(void *errors, const oq_linear *layer, oq_tenso
     ex.base = e->scratch;
     ex.size = e->scratch_bytes;
     OQ_TRY(run_reference(&ex, sum->reference, x, y, &want));
-    OQ_TRY(m->backend->sync(e->env, m->device));
-    for (int64_t r = 0; r < y.rows; r++)
-        OQ_TRY(add_row(e, sum, oq_tensor_rows(want, r, 1), oq_tensor_rows(y, r, 1)));
-    sum->rows += y.rows;
-    return OQ_OK;
+    return add_rows(e, sum, want, y);
 }
 
 /* ---- results ------------------------------------------------------------------------------------------- */
@@ -171,10 +217,14 @@ oq_json *oq_layer_errors_json(const oq_layer_errors *e)
         const layer_error *l = &e->layers[i];
         oq_json *json = oq_json_new_object();
         oq_json_set(json, "component", oq_json_new_string(l->component));
-        oq_json_set(json, "name", oq_json_new_string(l->candidate->name));
-        oq_json_set(json, "n", oq_json_new_int(l->candidate->spec.n));
-        oq_json_set(json, "k", oq_json_new_int(l->candidate->spec.k));
-        oq_json_set(json, "weight", oq_json_new_string(l->candidate->spec.scheme.weight->name));
+        oq_json_set(json, "name", oq_json_new_string(l->name));
+        if (l->attention) {
+            oq_json_set(json, "attention", oq_json_new_string(l->how));
+        } else {
+            oq_json_set(json, "n", oq_json_new_int(l->n));
+            oq_json_set(json, "k", oq_json_new_int(l->k));
+            oq_json_set(json, "weight", oq_json_new_string(l->how));
+        }
         oq_json_set(json, "rows", oq_json_new_int(l->rows));
         /* A layer of which no output is used does not run: the last ones of a text encoder. */
         oq_json_set(json, "snr_db", l->rows > 0 ? oq_json_new_real(snr_db(l)) : oq_json_new_null());
@@ -185,7 +235,7 @@ oq_json *oq_layer_errors_json(const oq_layer_errors *e)
 
 static void full_name(const layer_error *l, char *out, size_t size)
 {
-    snprintf(out, size, "%s.%s", l->component, l->candidate->name);
+    snprintf(out, size, "%s.%s", l->component, l->name);
 }
 
 void oq_layer_errors_print(const oq_layer_errors *e, oq_strbuf *out)
@@ -201,7 +251,10 @@ void oq_layer_errors_print(const oq_layer_errors *e, oq_strbuf *out)
     oq_strbuf_printf(out, "%-8s  %-*s  %10s  %8s\n", "SNR dB", width, "layer", "shape", "rows");
     for (size_t i = 0; i < e->n; i++) {
         const layer_error *l = &e->layers[i];
-        snprintf(shape, sizeof shape, "%" PRId64 "x%" PRId64, l->candidate->spec.n, l->candidate->spec.k);
+        if (l->attention)
+            snprintf(shape, sizeof shape, "%s", l->how);
+        else
+            snprintf(shape, sizeof shape, "%" PRId64 "x%" PRId64, l->n, l->k);
         full_name(l, name, sizeof name);
         if (l->rows == 0) {
             oq_strbuf_printf(out, "%-8s  %-*s  %10s\n", "not run", width, name, shape);
@@ -210,5 +263,5 @@ void oq_layer_errors_print(const oq_layer_errors *e, oq_strbuf *out)
         oq_strbuf_printf(out, "%-8.2f  %-*s  %10s  %8" PRId64 "\n", snr_db(l), width, name, shape, l->rows);
         if (snr_db(l) < worst) worst = snr_db(l), at = l;
     }
-    if (at) oq_strbuf_printf(out, "lowest: %.2f dB at %s.%s\n", worst, at->component, at->candidate->name);
+    if (at) oq_strbuf_printf(out, "lowest: %.2f dB at %s.%s\n", worst, at->component, at->name);
 }

@@ -169,7 +169,9 @@ static oq_status run_layers(comparison *c)
     OQ_TRY(oq_model_prepare(c->env, c->side[0].options, &c->again));
     OQ_TRY(oq_model_load(c->env, c->again));
     OQ_TRY(oq_layer_errors_new(c->env, c->again, c->side[1].model, &c->layers));
-    const oq_run_hooks hooks = {.observer = oq_layer_errors_observe, .observer_user = c->layers};
+    const oq_run_hooks hooks = {.observer = oq_layer_errors_observe,
+                                .attention_observer = oq_layer_errors_attend,
+                                .observer_user = c->layers};
     return run_once(c, &c->side[1], &hooks, -1);
 }
 

@@ -74,7 +74,8 @@ struct oq_media {
 };
 typedef struct oq_run_hooks { /* for compare --layers and --trace */
     oq_layer_observer observer;
-    void             *observer_user;
+    oq_attention_observer attention_observer;
+    void             *observer_user; /* of both */
     oq_trace_sink     trace;
     void             *trace_user;
 } oq_run_hooks;

@@ -50,6 +50,7 @@ static oq_status run(oq_env *env, const oq_model *model, const oq_request *reque
                   .size = media->scratch_bytes};
     if (hooks) {
         ex.observer = hooks->observer;
+        ex.attention_observer = hooks->attention_observer;
         ex.observer_user = hooks->observer_user;
         ex.trace = hooks->trace;
         ex.trace_user = hooks->trace_user;

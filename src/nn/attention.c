@@ -89,6 +89,9 @@ oq_status oq_attention_forward(oq_exec *ex, const oq_attention *a, oq_tensor o, 
     oq_mark_reset(ex, mark);
     if (ex->measure || q.rows == 0) return OQ_OK;
     oq_attention_args args = {.q = q, .k = k, .v = v, .o = o, .scratch = scratch};
-    run_attention(ex, a, a->modes ? mode_of_step(ex, a) : 0, &args, extra);
-    return OQ_OK;
+    const unsigned mode = a->modes ? mode_of_step(ex, a) : 0;
+    run_attention(ex, a, mode, &args, extra);
+    if (!mode || !ex->attention_observer) return OQ_OK;
+    OQ_TRY(ex->backend->sync(ex->env, ex->device));
+    return ex->attention_observer(ex->observer_user, a, &args);
 }

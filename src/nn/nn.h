@@ -145,6 +145,9 @@ typedef oq_status (*oq_trace_sink)(void *user, const char *key, const oq_dtype *
 /* Sees every linear product of a forward: x and y as the layer got and gave them. Not called in measure mode. */
 typedef oq_status (*oq_layer_observer)(void *user, const oq_linear *layer, oq_tensor x, oq_tensor y);
 
+/* Sees every attention that ran in another mode than plain and dense, with what it got and gave. */
+typedef oq_status (*oq_attention_observer)(void *user, const oq_attention *layer, const oq_attention_args *args);
+
 typedef struct oq_exec {
     oq_env           *env;
     const oq_backend *backend;
@@ -156,7 +159,8 @@ typedef struct oq_exec {
     uint8_t          *base;     /* scratch of `size` bytes in backend memory */
     size_t            size, used, peak;
     oq_layer_observer observer; /* NULL: none */
-    void             *observer_user;
+    oq_attention_observer attention_observer; /* NULL: none */
+    void             *observer_user; /* of both */
     oq_trace_sink     trace;    /* NULL: none */
     void             *trace_user;
 } oq_exec;

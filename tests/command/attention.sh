@@ -48,6 +48,13 @@ says 'attention: fp8 in 13 of 14 layers; 0.7 of the key blocks left out in 11 of
 says 'dense: noise_refiner.0.attention (sparse_skip_layers), context_refiner.0.attention (attends once, before the steps)'
 expect 2 'start_step selects step 8, this run has steps 0 to 7' plan -m "$model" -W 1024 -H 1024 --attention-sparsity 0.7 --attention-sparse-steps 8-
 
+# each attention layer's error by itself
+expect 0 '' compare -m "$model" -p "$prompt" -W 64 -H 64 --steps 2 -s 1 --candidate-attention-quantization fp8 --candidate-attention-skip-layers 1 --layers -q
+says 'transformer.layers.0.attention'
+says ' fp8 '
+if grep -q 'layers.1.attention' out; then fail "a skipped layer has no error of its own" "$(cat out)"; else pass; fi
+expect 2 'give --candidate-quantization or --candidate-attention-quantization' compare -m "$model" -p "$prompt" -W 64 -H 64 --steps 1 -s 1 --layers -q
+
 # refusals
 expect 2 'skip_steps selects step 9, this run has steps 0 to 7' plan -m "$model" --attention-quantization fp8 --attention-skip-steps 9
 expect 2 'skip_layers selects layer 12, it has layers 0 to 11' plan -m "$model" --attention-quantization fp8 --attention-skip-layers 3-12
