@@ -11,7 +11,8 @@ const oq_linear_kernel *const oq_cpu_linear_list[] = {
     &oq_linear_wi8_af32_avx512,       &oq_linear_wf32_af32_avx2,
     &oq_linear_wbf16_af32_avx2,       &oq_linear_wfp8_af32_avx2,
     &oq_linear_wfp8_afp8_avx2,        &oq_linear_wi8_af32_avx2,
-    &oq_linear_wany_af32_avx512,      &oq_linear_wany_af32_avx2,
+    &oq_linear_wany_abf16_avx512bf16, &oq_linear_wany_af32_avx512,
+    &oq_linear_wany_af32_avx2,
 #endif
     &oq_linear_wany_aany_ref,         NULL,
 };

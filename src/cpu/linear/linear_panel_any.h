@@ -3,8 +3,8 @@
 #ifndef OQ_CPU_LINEAR_LINEAR_PANEL_ANY_H
 #define OQ_CPU_LINEAR_LINEAR_PANEL_ANY_H
 
+#include "cpu/linear/linear_decode_simd.h"
 #include "cpu/linear/linear_panel_rows.h"
-#include "format/float4.h"
 
 /* The e2m1 number nearest to x, as e4m3_nearest finds its own. */
 static inline float e2m1_nearest(float x)
@@ -62,87 +62,7 @@ static inline void any_prologue(const oq_panel_job *job, int64_t row)
     }
 }
 
-/* ---- pieces of rows ------------------------------------------------------------------------------------ */
-
-/* (table[code] - offset) * scale for n four-bit codes from an even one on; whole sixteens are written. */
-static inline void piece_code4(float *dst, const uint8_t *codes, int64_t n, const float *table, float offset,
-                               float scale)
-{
-#if defined(__AVX512F__)
-    const __m512 numbers = _mm512_loadu_ps(table), from = _mm512_set1_ps(offset), by = _mm512_set1_ps(scale);
-#else
-    const __m256 low_half = _mm256_loadu_ps(table), high_half = _mm256_loadu_ps(table + 8);
-    const __m256 from = _mm256_set1_ps(offset), by = _mm256_set1_ps(scale);
-#endif
-    const __m128i mask = _mm_set1_epi8(15);
-    for (int64_t i = 0; i < n; i += 16) {
-        uint64_t word = 0;
-        if (n - i >= 16)
-            memcpy(&word, codes + i / 2, 8);
-        else
-            memcpy(&word, codes + i / 2, (size_t)(n - i + 1) / 2);
-        const __m128i bytes = _mm_cvtsi64_si128((long long)word);
-        const __m128i low = _mm_and_si128(bytes, mask), high = _mm_and_si128(_mm_srli_epi16(bytes, 4), mask);
-        const __m128i order = _mm_unpacklo_epi8(low, high);
-#if defined(__AVX512F__)
-        const __m512 value = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(order), numbers);
-        _mm512_storeu_ps(dst + i, _mm512_mul_ps(_mm512_sub_ps(value, from), by));
-#else
-        for (int h = 0; h < 2; h++) {
-            const __m256i code = _mm256_cvtepu8_epi32(h ? _mm_srli_si128(order, 8) : order);
-            const __m256 upper =
-                _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)); /* its sign: code is 8 or more */
-            const __m256 value = _mm256_blendv_ps(_mm256_permutevar8x32_ps(low_half, code),
-                                                  _mm256_permutevar8x32_ps(high_half, code), upper);
-            _mm256_storeu_ps(dst + i + 8 * h, _mm256_mul_ps(_mm256_sub_ps(value, from), by));
-        }
-#endif
-    }
-}
-
-/* The same for e4m3; the codes of NaN become NaN. */
-static inline void piece_e4m3(float *dst, const uint8_t *codes, int64_t n, float scale)
-{
-    const __m256i top = _mm256_set1_epi16(0x3f80), keep = _mm256_set1_epi16((short)0xbf80);
-    const __m256i nan = _mm256_set1_epi16(0x7e00);
-    const __m256 by = _mm256_set1_ps(scale), up = _mm256_set1_ps(256.0f);
-    for (int64_t i = 0; i < n; i += 16) {
-        unsigned char part[16] = {0};
-        const bool whole = n - i >= 16;
-        if (!whole) memcpy(part, codes + i, (size_t)(n - i));
-        const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(whole ? codes + i : part));
-        __m256i half = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7), keep);
-        const __m256i is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(half, top), top);
-        half = _mm256_or_si256(half, _mm256_and_si256(is_nan, nan));
-        const __m256 a = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), up);
-        const __m256 b = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), up);
-        _mm256_storeu_ps(dst + i, _mm256_mul_ps(a, by));
-        _mm256_storeu_ps(dst + i + 8, _mm256_mul_ps(b, by));
-    }
-}
-
-/* Columns [first, first + count) of a row, the bits of decode_span; up to 15 more numbers are written. Groups that do not
- * begin at a sixteenth column (or odd codes) go the general way. */
-static inline void any_span(const oq_panel_job *job, float *dst, int64_t row, int64_t first, int64_t count)
-{
-    const oq_linear_spec *const spec = job->args->spec;
-    const oq_format *const f = spec->scheme.weight;
-    oq_group_piece p;
-    if (f->piece) f->piece(f, &p, &job->planes, row, first, count, spec->n, spec->k);
-    if (!f->piece || (p.table && p.first % 2 != 0) || (p.lead % 16 != 0 && p.lead < count)) {
-        f->decode_span(f, dst, &job->planes, row, first, count, spec->n, spec->k);
-        return;
-    }
-    int64_t end = p.lead;
-    for (int64_t i = 0, g = 0; i < count; i = end, end += f->block_k, g++) {
-        const int64_t n = (end < count ? end : count) - i;
-        if (p.table)
-            piece_code4(dst + i, p.codes + (p.first + i) / 2, n, p.table, p.offset[g], p.scale[g]);
-        else
-            piece_e4m3(dst + i, p.codes + p.first + i, n, p.scale[g]);
-    }
-}
-
+#ifndef OQ_SPAN_BF16 /* engines of bf16 make panels of their own */
 /* ---- panels -------------------------------------------------------------------------------------------- */
 
 /* dst[i][j] = src[j][i] for 8 x 8 numbers; rows of src are OQ_PANEL_CHUNK apart, those of dst nr. */
@@ -178,12 +98,13 @@ static inline const void *any_decode(const oq_panel_job *job, void *buffer, int6
         for (int64_t j = 0; j < 8; j++) {
             const int64_t row = panel * nr + c + j, have = row < spec->n ? there : 0;
             float *const at = rows + j * OQ_PANEL_CHUNK;
-            if (have > 0) any_span(job, at, row, first, have);
+            if (have > 0) decode_columns(spec, &job->planes, at, row, first, have);
             for (int64_t i = have > 0 ? have : 0; i < (count + 7) / 8 * 8; i++) at[i] = 0.0f;
         }
         for (int64_t i = 0; i < count; i += 8) transpose8(dst + i * nr + c, rows + i, nr);
     }
     return buffer;
 }
+#endif
 
 #endif

@@ -142,28 +142,30 @@ static void test_choice_at_each_level(void **state)
         {.weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
         {.weight = &oq_format_mxfp8, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_MX},
         {.weight = &oq_format_nf4_b64_nested, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_q4_k, .act = NULL, .act_scale = OQ_ACT_NONE},
     };
     static const struct {
         const char *level, *kernel[OQ_COUNT(schemes)];
     } rows[] = {
         {"avx2",
          {"linear_wf32_af32_avx2", "linear_wbf16_af32_avx2", "linear_wfp8_afp8_avx2", "linear_wfp8_afp8_avx2",
-          "linear_wi8_ai8_avx2", "linear_wany_af32_avx2", "linear_wany_af32_avx2"}},
+          "linear_wi8_ai8_avx2", "linear_wany_af32_avx2", "linear_wany_af32_avx2", "linear_wany_af32_avx2"}},
         {"avxvnni",
          {"linear_wf32_af32_avx2", "linear_wbf16_af32_avx2", "linear_wfp8_afp8_avx2", "linear_wfp8_afp8_avx2",
-          "linear_wi8_ai8_avxvnni", "linear_wany_af32_avx2", "linear_wany_af32_avx2"}},
+          "linear_wi8_ai8_avxvnni", "linear_wany_af32_avx2", "linear_wany_af32_avx2",
+          "linear_wany_af32_avx2"}},
         {"avx512",
          {"linear_wf32_af32_avx512", "linear_wbf16_af32_avx512", "linear_wfp8_afp8_avx512",
           "linear_wfp8_afp8_avx512", "linear_wi8_ai8_avx2", "linear_wany_af32_avx512",
-          "linear_wany_af32_avx512"}},
+          "linear_wany_af32_avx512", "linear_wany_af32_avx512"}},
         {"avx512vnni",
          {"linear_wf32_af32_avx512", "linear_wbf16_af32_avx512", "linear_wfp8_afp8_avx512",
           "linear_wfp8_afp8_avx512", "linear_wi8_ai8_avx512vnni", "linear_wany_af32_avx512",
-          "linear_wany_af32_avx512"}},
+          "linear_wany_af32_avx512", "linear_wany_af32_avx512"}},
         {"avx512bf16",
          {"linear_wf32_af32_avx512", "linear_wbf16_abf16_avx512bf16", "linear_wfp8_afp8_avx512bf16",
-          "linear_wfp8_afp8_avx512", "linear_wi8_ai8_avx512vnni", "linear_wany_af32_avx512",
-          "linear_wany_af32_avx512"}},
+          "linear_wfp8_afp8_avx512", "linear_wi8_ai8_avx512vnni", "linear_wany_abf16_avx512bf16",
+          "linear_wany_abf16_avx512bf16", "linear_wany_abf16_avx512bf16"}},
     };
     for (size_t r = 0; r < OQ_COUNT(rows); r++) {
         oq_device *device = NULL;

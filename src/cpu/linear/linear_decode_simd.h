@@ -1,0 +1,577 @@
+/* linear_decode_simd.h -- columns of one row of W out of the format's own planes, a block or a group at a time in
+ * registers, for every kernel that keeps weights compressed. Each engine includes this text and so compiles it for its
+ * own instruction set; with OQ_SPAN_BF16 numbers are stored as bf16 (nearest even), else as f32 with the very bits of
+ * the format's decode_span. What has no decoder here goes through decode_span. */
+#ifndef OQ_CPU_LINEAR_LINEAR_DECODE_SIMD_H
+#define OQ_CPU_LINEAR_LINEAR_DECODE_SIMD_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "cpu/linear/linear_panel.h"
+#include "format/float4.h"
+#include "format/float8.h"
+#include "format/format_block.h"
+
+/* ---- sixteen numbers ------------------------------------------------------------------------------------- */
+
+#if defined(__AVX512F__)
+typedef __m512 f16x; /* sixteen f32 */
+#define F16X_OP(name, op)                                                                                    \
+    static inline f16x name(f16x a, f16x b)                                                                  \
+    {                                                                                                        \
+        return _mm512_##op##_ps(a, b);                                                                       \
+    }
+static inline f16x f16x_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+static inline f16x f16x_i8(__m128i codes)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
+}
+static inline f16x f16x_u8(__m128i codes)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
+}
+/* Entries of a table of sixteen. */
+static inline f16x f16x_table(__m128i codes, const float *table)
+{
+    return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), _mm512_loadu_ps(table));
+}
+static inline void f16x_store(float *dst, f16x x)
+{
+    _mm512_storeu_ps(dst, x);
+}
+#else
+typedef struct f16x {
+    __m256 low, high;
+} f16x;
+#define F16X_OP(name, op)                                                                                    \
+    static inline f16x name(f16x a, f16x b)                                                                  \
+    {                                                                                                        \
+        return (f16x){_mm256_##op##_ps(a.low, b.low), _mm256_##op##_ps(a.high, b.high)};                     \
+    }
+static inline f16x f16x_set(float x)
+{
+    return (f16x){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+static inline f16x f16x_i8(__m128i codes)
+{
+    return (f16x){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes)),
+                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(codes, 8)))};
+}
+static inline f16x f16x_u8(__m128i codes)
+{
+    return (f16x){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes)),
+                  _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(codes, 8)))};
+}
+static inline __m256 table_half(__m128i codes, const float *table)
+{
+    const __m256i code = _mm256_cvtepu8_epi32(codes);
+    const __m256 upper = _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)); /* its sign: code is 8 or more */
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), code),
+                            _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), code), upper);
+}
+static inline f16x f16x_table(__m128i codes, const float *table)
+{
+    return (f16x){table_half(codes, table), table_half(_mm_srli_si128(codes, 8), table)};
+}
+static inline void f16x_store(float *dst, f16x x)
+{
+    _mm256_storeu_ps(dst, x.low);
+    _mm256_storeu_ps(dst + 8, x.high);
+}
+#endif
+
+F16X_OP(f16x_mul, mul)
+F16X_OP(f16x_add, add)
+F16X_OP(f16x_sub, sub)
+
+#ifdef OQ_SPAN_BF16
+typedef uint16_t span_number;
+static inline void span_put16(span_number *dst, f16x x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)dst, (__m256i)_mm512_cvtneps_pbh(x));
+}
+static inline void span_put32(span_number *dst, f16x low, f16x high)
+{
+    _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+}
+#else
+typedef float span_number;
+static inline void span_put16(span_number *dst, f16x x)
+{
+    f16x_store(dst, x);
+}
+static inline void span_put32(span_number *dst, f16x low, f16x high)
+{
+    f16x_store(dst, low);
+    f16x_store(dst + 16, high);
+}
+#endif
+
+/* f32 in whole sixteens, the last of them filled up by the caller's room. */
+static inline void span_put_row(span_number *dst, const float *src, int64_t n)
+{
+#ifdef OQ_SPAN_BF16
+    for (int64_t i = 0; i < n; i += 16) span_put16(dst + i, _mm512_loadu_ps(src + i));
+#else
+    memcpy(dst, src, (size_t)n * sizeof *src);
+#endif
+}
+
+/* ---- codes of GGUF's blocks -------------------------------------------------------------------------------- */
+
+static inline __m128i codes16(const uint8_t *src)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)src);
+}
+
+static inline __m128i low_nibbles(__m128i bytes)
+{
+    return _mm_and_si128(bytes, _mm_set1_epi8(15));
+}
+
+static inline __m128i high_nibbles(__m128i bytes)
+{
+    return low_nibbles(_mm_srli_epi16(bytes, 4));
+}
+
+/* Two bits of each byte from bit `shift` on. */
+static inline __m128i two_bits(__m128i bytes, int shift)
+{
+    return _mm_and_si128(_mm_srl_epi16(bytes, _mm_cvtsi32_si128(shift)), _mm_set1_epi8(3));
+}
+
+/* Bits first ... first + 15 of a word, as 0 or 16, one a byte. */
+static inline __m128i fifth_bits(uint32_t word, int first)
+{
+    const __m128i each = _mm_set1_epi64x((long long)0x8040201008040201ull);
+    const __m128i spread = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m128i bits = _mm_shuffle_epi8(_mm_cvtsi32_si128((int)(word >> first)), spread);
+    return _mm_and_si128(_mm_cmpeq_epi8(_mm_and_si128(bits, each), each), _mm_set1_epi8(16));
+}
+
+static inline float f16_at(const uint8_t *at)
+{
+    return _cvtsh_ss(oq_block_u16(at));
+}
+
+static inline void put_signed(span_number *dst, __m128i low, __m128i high, float scale)
+{
+    const f16x by = f16x_set(scale);
+    span_put32(dst, f16x_mul(f16x_i8(low), by), f16x_mul(f16x_i8(high), by));
+}
+
+static inline void put_with_min(span_number *dst, __m128i low, __m128i high, float scale, float min)
+{
+    const f16x by = f16x_set(scale), from = f16x_set(min);
+    span_put32(dst, f16x_add(f16x_mul(f16x_u8(low), by), from), f16x_add(f16x_mul(f16x_u8(high), by), from));
+}
+
+static inline void put_less_min(span_number *dst, __m128i low, __m128i high, float scale, float min)
+{
+    const f16x by = f16x_set(scale), from = f16x_set(min);
+    span_put32(dst, f16x_sub(f16x_mul(f16x_u8(low), by), from), f16x_sub(f16x_mul(f16x_u8(high), by), from));
+}
+
+/* ---- one block each ---------------------------------------------------------------------------------------- */
+
+static inline void block_q4_0(span_number *dst, const uint8_t *b)
+{
+    const __m128i bytes = codes16(b + 2), middle = _mm_set1_epi8(8);
+    put_signed(dst, _mm_sub_epi8(low_nibbles(bytes), middle), _mm_sub_epi8(high_nibbles(bytes), middle), f16_at(b));
+}
+
+static inline void block_q4_1(span_number *dst, const uint8_t *b)
+{
+    const __m128i bytes = codes16(b + 4);
+    put_with_min(dst, low_nibbles(bytes), high_nibbles(bytes), f16_at(b), f16_at(b + 2));
+}
+
+static inline uint32_t word_at(const uint8_t *at)
+{
+    uint32_t x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
+static inline void block_q5_0(span_number *dst, const uint8_t *b)
+{
+    const __m128i bytes = codes16(b + 6), middle = _mm_set1_epi8(16);
+    const uint32_t fifth = word_at(b + 2);
+    const __m128i low = _mm_or_si128(low_nibbles(bytes), fifth_bits(fifth, 0));
+    const __m128i high = _mm_or_si128(high_nibbles(bytes), fifth_bits(fifth, 16));
+    put_signed(dst, _mm_sub_epi8(low, middle), _mm_sub_epi8(high, middle), f16_at(b));
+}
+
+static inline void block_q5_1(span_number *dst, const uint8_t *b)
+{
+    const __m128i bytes = codes16(b + 8);
+    const uint32_t fifth = word_at(b + 4);
+    put_with_min(dst, _mm_or_si128(low_nibbles(bytes), fifth_bits(fifth, 0)),
+                 _mm_or_si128(high_nibbles(bytes), fifth_bits(fifth, 16)), f16_at(b), f16_at(b + 2));
+}
+
+static inline void block_q8_0(span_number *dst, const uint8_t *b)
+{
+    put_signed(dst, codes16(b + 2), codes16(b + 18), f16_at(b));
+}
+
+static inline __m128i iq4_levels(void)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)oq_iq4_levels);
+}
+
+static inline void block_iq4_nl(span_number *dst, const uint8_t *b)
+{
+    const __m128i bytes = codes16(b + 2), levels = iq4_levels();
+    put_signed(dst, _mm_shuffle_epi8(levels, low_nibbles(bytes)), _mm_shuffle_epi8(levels, high_nibbles(bytes)),
+               f16_at(b));
+}
+
+/* Twice the number, so that the scale is a power that exists; the table of floats has -0 as well. */
+static inline f16x e2m1_twice(__m128i codes)
+{
+    const f16x x = f16x_table(codes, oq_e2m1_table);
+    return f16x_add(x, x);
+}
+
+static inline void block_mxfp4(span_number *dst, const uint8_t *b)
+{
+    const __m128i bytes = codes16(b + 1);
+    const f16x by = f16x_set(oq_f32_from_bits(b[0] < 2 ? 0x00200000u << b[0] : (uint32_t)(b[0] - 1) << 23));
+    span_put32(dst, f16x_mul(e2m1_twice(low_nibbles(bytes)), by), f16x_mul(e2m1_twice(high_nibbles(bytes)), by));
+}
+
+static inline void block_q4_k(span_number *dst, const uint8_t *b)
+{
+    const float d = f16_at(b), dmin = f16_at(b + 2);
+    uint8_t scale[8], min[8];
+    oq_k_scales_read(b + 4, scale, min);
+    for (int pair = 0; pair < 4; pair++, dst += 64) {
+        const __m128i one = codes16(b + 16 + 32 * pair), two = codes16(b + 32 + 32 * pair);
+        const int s = 2 * pair;
+        put_less_min(dst, low_nibbles(one), low_nibbles(two), d * (float)scale[s], dmin * (float)min[s]);
+        put_less_min(dst + 32, high_nibbles(one), high_nibbles(two), d * (float)scale[s + 1],
+                     dmin * (float)min[s + 1]);
+    }
+}
+
+/* Bit 0 of each byte as 16, and the next bit to its place. */
+static inline __m128i next_fifth(__m128i *bits)
+{
+    const __m128i sixteen = _mm_slli_epi16(_mm_and_si128(*bits, _mm_set1_epi8(1)), 4);
+    *bits = _mm_srli_epi16(*bits, 1);
+    return sixteen;
+}
+
+static inline void block_q5_k(span_number *dst, const uint8_t *b)
+{
+    const float d = f16_at(b), dmin = f16_at(b + 2);
+    __m128i fifth1 = codes16(b + 16), fifth2 = codes16(b + 32);
+    uint8_t scale[8], min[8];
+    oq_k_scales_read(b + 4, scale, min);
+    for (int pair = 0; pair < 4; pair++, dst += 64) {
+        const __m128i one = codes16(b + 48 + 32 * pair), two = codes16(b + 64 + 32 * pair);
+        const int s = 2 * pair;
+        put_less_min(dst, _mm_or_si128(low_nibbles(one), next_fifth(&fifth1)),
+                     _mm_or_si128(low_nibbles(two), next_fifth(&fifth2)), d * (float)scale[s], dmin * (float)min[s]);
+        put_less_min(dst + 32, _mm_or_si128(high_nibbles(one), next_fifth(&fifth1)),
+                     _mm_or_si128(high_nibbles(two), next_fifth(&fifth2)), d * (float)scale[s + 1],
+                     dmin * (float)min[s + 1]);
+    }
+}
+
+static inline void block_q6_k(span_number *dst, const uint8_t *b)
+{
+    const int8_t *scale = (const int8_t *)b + 192;
+    const float d = f16_at(b + 208);
+    const __m128i middle = _mm_set1_epi8(32);
+    for (int half = 0; half < 2; half++)
+        for (int j = 0; j < 4; j++, dst += 32, scale += 2) {
+            const uint8_t *const low = b + 64 * half + 32 * (j % 2), *const high = b + 128 + 32 * half;
+            __m128i one = codes16(low), two = codes16(low + 16);
+            one = j / 2 ? high_nibbles(one) : low_nibbles(one);
+            two = j / 2 ? high_nibbles(two) : low_nibbles(two);
+            one = _mm_or_si128(one, _mm_slli_epi16(two_bits(codes16(high), 2 * j), 4));
+            two = _mm_or_si128(two, _mm_slli_epi16(two_bits(codes16(high + 16), 2 * j), 4));
+            span_put32(dst, f16x_mul(f16x_i8(_mm_sub_epi8(one, middle)), f16x_set(d * (float)scale[0])),
+                       f16x_mul(f16x_i8(_mm_sub_epi8(two, middle)), f16x_set(d * (float)scale[1])));
+        }
+}
+
+static inline void block_q2_k(span_number *dst, const uint8_t *b)
+{
+    const float d = f16_at(b + 80), dmin = f16_at(b + 82);
+    const uint8_t *scale = b;
+    for (int half = 0; half < 2; half++)
+        for (int j = 0; j < 4; j++, dst += 32, scale += 2) {
+            const uint8_t *const qs = b + 16 + 32 * half;
+            const f16x one = f16x_u8(two_bits(codes16(qs), 2 * j)), two = f16x_u8(two_bits(codes16(qs + 16), 2 * j));
+            span_put32(dst,
+                       f16x_sub(f16x_mul(one, f16x_set(d * (float)(scale[0] & 15))), f16x_set(dmin * (float)(scale[0] >> 4))),
+                       f16x_sub(f16x_mul(two, f16x_set(d * (float)(scale[1] & 15))), f16x_set(dmin * (float)(scale[1] >> 4))));
+        }
+}
+
+static inline void block_q3_k(span_number *dst, const uint8_t *b)
+{
+    const float d = f16_at(b + 108);
+    const __m128i bit = _mm_set1_epi8(1), four = _mm_set1_epi8(4);
+    __m128i third1 = codes16(b), third2 = codes16(b + 16); /* bit 0 is the next sub-block's */
+    int8_t scale[16];
+    oq_q3_scales_read(b + 96, scale);
+    for (int s = 0; s < 8; s++, dst += 32) {
+        const uint8_t *const qs = b + 32 + 32 * (s / 4);
+        __m128i one = _mm_slli_epi16(_mm_and_si128(third1, bit), 2);
+        __m128i two = _mm_slli_epi16(_mm_and_si128(third2, bit), 2);
+        one = _mm_or_si128(one, two_bits(codes16(qs), 2 * (s % 4)));
+        two = _mm_or_si128(two, two_bits(codes16(qs + 16), 2 * (s % 4)));
+        third1 = _mm_srli_epi16(third1, 1);
+        third2 = _mm_srli_epi16(third2, 1);
+        one = _mm_sub_epi8(one, four);
+        two = _mm_sub_epi8(two, four);
+        span_put32(dst, f16x_mul(f16x_i8(one), f16x_set(d * (float)scale[2 * s])),
+                   f16x_mul(f16x_i8(two), f16x_set(d * (float)scale[2 * s + 1])));
+    }
+}
+
+static inline void block_iq4_xs(span_number *dst, const uint8_t *b)
+{
+    const float d = f16_at(b);
+    const int high = oq_block_u16(b + 2);
+    const __m128i levels = iq4_levels();
+    for (int s = 0; s < 8; s++, dst += 32) {
+        const int low = b[4 + s / 2] >> 4 * (s % 2) & 15;
+        const __m128i bytes = codes16(b + 8 + 16 * s);
+        put_signed(dst, _mm_shuffle_epi8(levels, low_nibbles(bytes)), _mm_shuffle_epi8(levels, high_nibbles(bytes)),
+                   d * (float)((low | (high >> 2 * s & 3) << 4) - 32));
+    }
+}
+
+#define SPAN_BLOCKS(name)                                                                                    \
+    static void blocks_##name(span_number *dst, const uint8_t *src, int64_t blocks, int elems, int bytes)   \
+    {                                                                                                        \
+        for (int64_t i = 0; i < blocks; i++, dst += elems, src += bytes) block_##name(dst, src);             \
+    }
+
+SPAN_BLOCKS(q4_0)
+SPAN_BLOCKS(q4_1)
+SPAN_BLOCKS(q5_0)
+SPAN_BLOCKS(q5_1)
+SPAN_BLOCKS(q8_0)
+SPAN_BLOCKS(iq4_nl)
+SPAN_BLOCKS(mxfp4)
+SPAN_BLOCKS(q2_k)
+SPAN_BLOCKS(q3_k)
+SPAN_BLOCKS(q4_k)
+SPAN_BLOCKS(q5_k)
+SPAN_BLOCKS(q6_k)
+SPAN_BLOCKS(iq4_xs)
+
+/* Whole blocks of a format that has a decoder here; false: it has none. */
+static inline bool span_blocks(const oq_format *f, span_number *dst, const uint8_t *src, int64_t blocks)
+{
+    static const struct {
+        const oq_format *f;
+        void (*decode)(span_number *dst, const uint8_t *src, int64_t blocks, int elems, int bytes);
+    } rows[] = {
+        {&oq_format_q4_k, blocks_q4_k}, {&oq_format_q6_k, blocks_q6_k},     {&oq_format_q5_k, blocks_q5_k},
+        {&oq_format_q8_0, blocks_q8_0}, {&oq_format_q4_0, blocks_q4_0},     {&oq_format_q5_0, blocks_q5_0},
+        {&oq_format_q4_1, blocks_q4_1}, {&oq_format_q5_1, blocks_q5_1},     {&oq_format_iq4_nl, blocks_iq4_nl},
+        {&oq_format_iq4_xs, blocks_iq4_xs}, {&oq_format_q3_k, blocks_q3_k}, {&oq_format_q2_k, blocks_q2_k},
+        {&oq_format_mxfp4_gguf, blocks_mxfp4},
+    };
+    for (size_t i = 0; i < OQ_COUNT(rows); i++)
+        if (rows[i].f == f) {
+            rows[i].decode(dst, src, blocks, f->block->elems, f->block->bytes);
+            return true;
+        }
+    return false;
+}
+
+/* ---- pieces of groups -------------------------------------------------------------------------------------- */
+
+/* 32 four-bit codes, the first of a byte in its low half, under two scales. */
+static inline void put_code4(span_number *dst, const uint8_t *codes, const float *table, float scale1, float scale2)
+{
+    const __m128i bytes = codes16(codes), low = low_nibbles(bytes), high = high_nibbles(bytes);
+    span_put32(dst, f16x_mul(f16x_table(_mm_unpacklo_epi8(low, high), table), f16x_set(scale1)),
+               f16x_mul(f16x_table(_mm_unpackhi_epi8(low, high), table), f16x_set(scale2)));
+}
+
+static inline float power_of(uint8_t byte)
+{
+    return oq_f32_from_bits(byte == 255 ? 0x7fc00000u : byte ? (uint32_t)byte << 23 : 0x00400000u);
+}
+
+/* (table[code] - offset) * scale for n four-bit codes from an even one on; whole sixteens are written. */
+static inline void piece_code4(span_number *dst, const uint8_t *codes, int64_t n, const float *table, float offset,
+                               float scale)
+{
+    const f16x from = f16x_set(offset), by = f16x_set(scale);
+    int64_t i = 0;
+    for (; n - i >= 32; i += 32) {
+        const __m128i bytes = codes16(codes + i / 2), low = low_nibbles(bytes), high = high_nibbles(bytes);
+        const f16x one = f16x_table(_mm_unpacklo_epi8(low, high), table);
+        const f16x two = f16x_table(_mm_unpackhi_epi8(low, high), table);
+        span_put32(dst + i, f16x_mul(f16x_sub(one, from), by), f16x_mul(f16x_sub(two, from), by));
+    }
+    for (; i < n; i += 16) {
+        uint64_t word = 0;
+        if (n - i >= 16)
+            memcpy(&word, codes + i / 2, 8);
+        else
+            memcpy(&word, codes + i / 2, (size_t)(n - i + 1) / 2);
+        const __m128i bytes = _mm_cvtsi64_si128((long long)word);
+        const __m128i order = _mm_unpacklo_epi8(low_nibbles(bytes), high_nibbles(bytes));
+        span_put16(dst + i, f16x_mul(f16x_sub(f16x_table(order, table), from), by));
+    }
+}
+
+/* Sixteen e4m3 codes; those of NaN become NaN. */
+static inline f16x e4m3_numbers(__m128i bytes)
+{
+    const __m256i top = _mm256_set1_epi16(0x3f80), keep = _mm256_set1_epi16((short)0xbf80);
+    const __m256i nan = _mm256_set1_epi16(0x7e00);
+    __m256i half = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7), keep);
+    const __m256i is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(half, top), top);
+    half = _mm256_or_si256(half, _mm256_and_si256(is_nan, nan));
+#if defined(__AVX512F__)
+    return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
+#else
+    const __m256 up = _mm256_set1_ps(256.0f);
+    return (f16x){_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), up),
+                  _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), up)};
+#endif
+}
+
+static inline void piece_e4m3(span_number *dst, const uint8_t *codes, int64_t n, float scale)
+{
+    const f16x by = f16x_set(scale);
+    for (int64_t i = 0; i < n; i += 16) {
+        unsigned char part[16] = {0};
+        const bool whole = n - i >= 16;
+        if (!whole) memcpy(part, codes + i, (size_t)(n - i));
+        span_put16(dst + i, f16x_mul(e4m3_numbers(codes16(whole ? codes + i : part)), by));
+    }
+}
+
+/* ---- whole groups of the formats that rest most often ---------------------------------------------------- */
+
+static inline void columns_mxfp4(const oq_planes *planes, span_number *dst, int64_t row, int64_t first, int64_t count,
+                                 int64_t k)
+{
+    const uint8_t *code = (const uint8_t *)planes->plane[OQ_PLANE_DATA] + (row * k + first) / 2;
+    const uint8_t *scale = (const uint8_t *)planes->plane[OQ_PLANE_SCALE] + (row * k + first) / 32;
+    for (int64_t i = 0; i < count; i += 32, code += 16) {
+        const float by = power_of(*scale++);
+        put_code4(dst + i, code, oq_e2m1_table, by, by);
+    }
+}
+
+static inline void columns_mxfp8(const oq_planes *planes, span_number *dst, int64_t row, int64_t first, int64_t count,
+                                 int64_t k)
+{
+    const uint8_t *code = (const uint8_t *)planes->plane[OQ_PLANE_DATA] + row * k + first;
+    const uint8_t *scale = (const uint8_t *)planes->plane[OQ_PLANE_SCALE] + (row * k + first) / 32;
+    for (int64_t i = 0; i < count; i += 32, code += 32) {
+        const f16x by = f16x_set(power_of(*scale++));
+        span_put32(dst + i, f16x_mul(e4m3_numbers(codes16(code)), by), f16x_mul(e4m3_numbers(codes16(code + 16)), by));
+    }
+}
+
+/* Scales of 256 columns at a time: e4m3 times the global one. */
+static inline void columns_nvfp4(const oq_planes *planes, span_number *dst, int64_t row, int64_t first, int64_t count,
+                                 int64_t k, float global)
+{
+    const uint8_t *code = (const uint8_t *)planes->plane[OQ_PLANE_DATA] + (row * k + first) / 2;
+    const uint8_t *scale = (const uint8_t *)planes->plane[OQ_PLANE_SCALE] + (row * k + first) / 16;
+    for (int64_t i = 0; i < count; i += 256, scale += 16) {
+        const int64_t many = count - i < 256 ? count - i : 256;
+        uint8_t part[16] = {0};
+        float by[16];
+        memcpy(part, scale, (size_t)many / 16);
+        f16x_store(by, f16x_mul(e4m3_numbers(codes16(part)), f16x_set(global)));
+        for (int64_t j = 0; j < many; j += 32, code += 16)
+            put_code4(dst + i + j, code, oq_e2m1_table, by[j / 16], by[j / 16 + 1]);
+    }
+}
+
+/* Columns from a multiple of 32 on, of rows and runs of whole 32; false: another format, or not so. */
+static inline bool span_groups(const oq_format *f, const oq_planes *planes, span_number *dst, int64_t row, int64_t first,
+                               int64_t count, int64_t k)
+{
+    const float *const global = planes->plane[OQ_PLANE_GLOBAL];
+    if (k % 32 || first % 32 || count % 32) return false;
+    if (f == &oq_format_mxfp4 || f == &oq_format_mxfp4_q725)
+        columns_mxfp4(planes, dst, row, first, count, k);
+    else if (f == &oq_format_mxfp8)
+        columns_mxfp8(planes, dst, row, first, count, k);
+    else if (f == &oq_format_nvfp4)
+        columns_nvfp4(planes, dst, row, first, count, k, *global);
+    else if (f == &oq_format_nvfp4_rows)
+        columns_nvfp4(planes, dst, row, first, count, k, global[row]);
+    else
+        return false;
+    return true;
+}
+
+/* A piece of at most OQ_PIECE columns; false: its groups begin off the sixteenths, or codes are odd. */
+static inline bool span_piece(const oq_format *f, const oq_planes *planes, span_number *dst, int64_t row,
+                              int64_t first, int64_t count, int64_t n, int64_t k)
+{
+    oq_group_piece p;
+    f->piece(f, &p, planes, row, first, count, n, k);
+    if ((p.table && p.first % 2 != 0) || (p.lead % 16 != 0 && p.lead < count)) return false;
+    int64_t end = p.lead;
+    for (int64_t i = 0, g = 0; i < count; i = end, end += f->block_k, g++) {
+        const int64_t many = (end < count ? end : count) - i;
+        if (p.table)
+            piece_code4(dst + i, p.codes + (p.first + i) / 2, many, p.table, p.offset[g], p.scale[g]);
+        else
+            piece_e4m3(dst + i, p.codes + p.first + i, many, p.scale[g]);
+    }
+    return true;
+}
+
+/* ---- columns of a row ---------------------------------------------------------------------------------------- */
+
+/* By the format itself, a piece at a time. */
+static inline void span_general(const oq_format *f, const oq_planes *planes, span_number *dst, int64_t row,
+                                int64_t first, int64_t count, int64_t n, int64_t k)
+{
+    float part[OQ_PIECE];
+    for (int64_t i = 0; i < count; i += OQ_PIECE) {
+        const int64_t many = count - i < OQ_PIECE ? count - i : OQ_PIECE;
+        f->decode_span(f, part, planes, row, first + i, many, n, k);
+        for (int64_t j = many; j % 16; j++) part[j] = 0.0f;
+        span_put_row(dst + i, part, many);
+    }
+}
+
+/* Columns [first, first + count) of a row; up to 15 more numbers are written. */
+static inline void decode_columns(const oq_linear_spec *spec, const oq_planes *planes, span_number *dst, int64_t row,
+                                  int64_t first, int64_t count)
+{
+    const oq_format *const f = spec->scheme.weight;
+    const int64_t n = spec->n, k = spec->k;
+    if (f->block) {
+        const int64_t at = row * k + first, elems = f->block->elems, blocks = count / elems;
+        const uint8_t *const src = (const uint8_t *)planes->plane[OQ_PLANE_DATA] + at / elems * f->block->bytes;
+        const bool aligned = at % elems == 0 && span_blocks(f, dst, src, blocks);
+        const int64_t done = aligned ? blocks * elems : 0;
+        if (done < count) span_general(f, planes, dst + done, row, first + done, count - done, n, k);
+        return;
+    }
+    if (span_groups(f, planes, dst, row, first, count, k)) return;
+    for (int64_t i = 0; i < count; i += OQ_PIECE) {
+        const int64_t many = count - i < OQ_PIECE ? count - i : OQ_PIECE;
+        if (!f->piece || !span_piece(f, planes, dst + i, row, first + i, many, n, k))
+            span_general(f, planes, dst + i, row, first + i, many, n, k);
+    }
+}
+
+#endif

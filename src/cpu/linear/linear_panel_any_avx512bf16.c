@@ -1,0 +1,151 @@
+/* linear_panel_any_avx512bf16.c -- bf16 products for weights that rest in their format's own planes: a piece of a panel
+ * becomes bf16 (rounded once, as a checkpoint that is dequantized to the compute type would be) and is multiplied by
+ * vdpbf16ps. For x that bf16 holds: BF16 as it is, or codes under powers of two. An x of type F32 goes through f32
+ * products of the same planes. */
+#define OQ_SPAN_BF16 1
+#include "cpu/linear/linear_micro_avx512.h"
+#include "cpu/linear/linear_panel_any.h"
+
+enum { MR = 12, NR = 32, STEP = 2, COLUMNS = 16, ROW = OQ_PANEL_CHUNK * STEP };
+
+MICRO_TABLE(micro, "vdpbf16ps")
+
+/* Codes times a power of two: exact. */
+static void prologue_mx(const oq_scheme *scheme, const oq_tensor *x, int64_t row, int64_t k, uint16_t *a)
+{
+    for (int64_t first = 0; first < k; first += ROW_CHUNK) {
+        const int64_t n = k - first < ROW_CHUNK ? k - first : ROW_CHUNK;
+        const oq_tensor piece = oq_tensor_cols(*x, first, n);
+        float part[ROW_CHUNK];
+        row_load(part, &piece, row, n);
+        row_mx(scheme, part, n);
+        for (int64_t i = 0; i < n; i++) a[first + i] = (uint16_t)(oq_f32_bits(part[i]) >> 16);
+    }
+}
+
+static void prologue(const oq_panel_job *job, int64_t row)
+{
+    const oq_tensor *const x = &job->args->x;
+    const int64_t k = job->args->spec->k, from = job->first + row;
+    uint16_t *const a = (uint16_t *)(job->a + (size_t)row * job->lda);
+    memset(a + k, 0, (size_t)(job->layout.depth * STEP - k) * sizeof *a);
+    job->row_scale[row] = 1.0f;
+    if (job->args->spec->scheme.act)
+        prologue_mx(&job->args->spec->scheme, x, from, k, a);
+    else
+        memcpy(a, (const uint16_t *)x->data + from * x->ld, (size_t)k * sizeof *a);
+}
+
+/* dst[i][j] = src[j][i] for 16 x 16 dwords; rows of src are ROW numbers apart, those of dst NR dwords. */
+static void transpose16(uint32_t *dst, const uint16_t *src)
+{
+    __m512i r[16], t[16];
+    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_si512(src + i * ROW);
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) { /* r[i + 4 q]: dword i of each quarter, rows 4 q ... */
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        _mm512_storeu_si512(dst + i * NR, _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88));
+        _mm512_storeu_si512(dst + (i + 8) * NR, _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd));
+        _mm512_storeu_si512(dst + (i + 4) * NR, _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88));
+        _mm512_storeu_si512(dst + (i + 12) * NR, _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd));
+    }
+}
+
+/* Where a row's codes begin, and how many bytes of them stand for so many columns: near enough to fetch them early. */
+typedef struct codes_of_row {
+    const char *data;
+    size_t row_bytes;
+    int64_t k;
+} codes_of_row;
+
+static codes_of_row codes_init(const oq_panel_job *job)
+{
+    const oq_linear_spec *const s = job->args->spec;
+    const oq_format *const f = s->scheme.weight;
+    const size_t bytes = f->plane_bytes(f, OQ_PLANE_DATA, s->n, s->k);
+    return (codes_of_row){job->planes.plane[OQ_PLANE_DATA], bytes / (size_t)s->n, s->k};
+}
+
+/* The columns that come next, on their way into L2 while the product runs on those at hand. */
+static void fetch_ahead(const codes_of_row *c, int64_t row, int64_t first, int64_t count)
+{
+    const size_t from = c->row_bytes * (size_t)first / (size_t)c->k,
+                 n = c->row_bytes * (size_t)count / (size_t)c->k;
+    const char *const at = c->data + (size_t)row * c->row_bytes + from;
+    for (size_t i = 0; i < n; i += 64) _mm_prefetch(at + i, _MM_HINT_T1);
+}
+
+/* Sixteen columns of W at a time: decoded along k, then turned. Columns and k that are not there are zero. */
+static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count)
+{
+    const oq_linear_spec *const spec = job->args->spec;
+    const int64_t left = spec->k - first * STEP, there = left < count * STEP ? left : count * STEP;
+    const int64_t filled = (count + 15) / 16 * 16 * STEP;
+    const int64_t next = first * STEP + there, ahead = spec->k - next < there ? spec->k - next : there;
+    const codes_of_row codes = codes_init(job);
+    _Alignas(64) uint16_t rows[COLUMNS * ROW + 16];
+    for (int64_t c = 0; c < NR; c += COLUMNS) {
+        for (int64_t j = 0; j < COLUMNS; j++) {
+            const int64_t row = panel * NR + c + j, have = row < spec->n && there > 0 ? there : 0;
+            uint16_t *const at = rows + j * ROW;
+            if (have) decode_columns(spec, &job->planes, at, row, first * STEP, have);
+            if (have && ahead > 0) fetch_ahead(&codes, row, next, ahead);
+            if (have < filled) memset(at + have, 0, (size_t)(filled - have) * sizeof *at);
+        }
+        for (int64_t i = 0; i < count; i += 16) transpose16((uint32_t *)buffer + i * NR + c, rows + i * STEP);
+    }
+    return buffer;
+}
+
+static const oq_panel_engine engine = {.mr = MR,
+                                       .nr = NR,
+                                       .step = STEP,
+                                       .pack_step = 0,
+                                       .integers = false,
+                                       .plain = &oq_dtype_bf16,
+                                       .micro = micro,
+                                       .prologue = prologue,
+                                       .decode = decode,
+                                       .store = oq_panel_store_avx512};
+
+size_t oq_panel_any_avx512bf16_packed_bytes(const oq_linear_spec *spec)
+{
+    return oq_panel_packed_bytes(&engine, spec);
+}
+
+void oq_panel_any_avx512bf16_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec)
+{
+    oq_panel_pack(&engine, dst, src, spec);
+}
+
+size_t oq_panel_any_avx512bf16_scratch_bytes(const oq_linear_spec *spec, int64_t m)
+{
+    return oq_panel_any_avx512_scratch_bytes(spec, m); /* the larger of the two */
+}
+
+void oq_panel_any_avx512bf16_run(oq_device *device, const oq_linear_args *args)
+{
+    if (args->x.dtype == &oq_dtype_bf16)
+        oq_panel_run(&engine, device, args);
+    else
+        oq_panel_any_avx512_run(device, args);
+}
+
+unsigned oq_panel_any_avx512bf16_fuses(const oq_linear_spec *spec)
+{
+    return oq_panel_fuses(&engine, spec); /* both */
+}
