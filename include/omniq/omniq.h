@@ -165,7 +165,7 @@ OQ_API oq_status oq_run(oq_options *options, oq_report **out);
 /* ---- the verbs one by one, for programs that keep a model ---------------------------------------------- */
 
 typedef struct oq_model oq_model; /* plan + packed weights; read-only after opening, shareable between threads */
-typedef struct oq_media oq_media; /* images: 8 bit RGB, row-major, interleaved */
+typedef struct oq_media oq_media; /* pictures or videos: 8 bit RGB, row-major, interleaved */
 
 /* Resolves, plans and loads what `options` (of "generate") name. `env` outlives the model. */
 OQ_API oq_status oq_model_open(oq_env *env, const oq_options *options, oq_model **out);
@@ -177,8 +177,9 @@ OQ_API oq_status oq_generate(oq_env *env, const oq_model *model, const oq_option
 OQ_API int            oq_media_count(const oq_media *media);
 OQ_API int64_t        oq_media_width(const oq_media *media);
 OQ_API int64_t        oq_media_height(const oq_media *media);
+OQ_API int64_t        oq_media_frames(const oq_media *media); /* of each item: 1 for pictures */
 OQ_API uint64_t       oq_media_seed(const oq_media *media, int index);
-OQ_API const uint8_t *oq_media_pixels(const oq_media *media, int index); /* [height, width, 3] */
+OQ_API const uint8_t *oq_media_pixels(const oq_media *media, int index); /* [frames, height, width, 3] */
 OQ_API oq_status      oq_media_save_png(oq_env *env, const oq_media *media, int index, const char *path);
 OQ_API void           oq_media_free(oq_media *media);
 

@@ -1,6 +1,7 @@
 /* command_generate.c -- model and prompt to pictures: everything that can be refused is refused before the
  * weights are read, then the work, then the files. */
 #include "engine/command.h"
+#include "media/video.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +15,8 @@ typedef struct run {
     oq_model *model;
     oq_arena arena;
     oq_request request;
-    oq_metadata *metadata; /* NULL: --no-metadata */
+    oq_metadata *metadata;      /* NULL: --no-metadata */
+    const oq_video_type *video; /* NULL: pictures */
     oq_trace *trace;
     oq_media *media;
     char **paths; /* one per picture, in the arena */
@@ -38,7 +40,7 @@ static oq_status check_streams(oq_env *env, const oq_options *o)
 }
 
 /* A name that ends in another picture type would lie about its content. */
-static oq_status check_extension(oq_env *env, const char *path)
+static oq_status check_picture_ending(oq_env *env, const char *path)
 {
     static const char *const others[] = {".jpg",  ".jpeg", ".webp", ".gif", ".bmp", ".tif",
                                          ".tiff", ".avif", ".jxl",  ".mp4", ".y4m", NULL};
@@ -47,6 +49,16 @@ static oq_status check_extension(oq_env *env, const char *path)
         if (oq_name_equal(dot, others[i]))
             return oq_fail(env, OQ_E_ARG, "output '%s': this build writes PNG alone, not '%s'", path, dot);
     return OQ_OK;
+}
+
+static bool is_video(const run *r)
+{
+    return r->model->type->defaults.frames > 0;
+}
+
+static oq_status check_ending(run *r, const char *path)
+{
+    return is_video(r) ? oq_video_find(r->env, path, &r->video) : check_picture_ending(r->env, path);
 }
 
 /* name.png, or name_1.png, name_2.png, ... */
@@ -63,16 +75,21 @@ static oq_status name_outputs(run *r)
     const char *given = oq_options_text(r->options, "output", NULL);
     const char *base = given;
     if (!given || oq_file_is_dir(given))
-        base = oq_arena_printf(&r->arena, "%s%somniq-%" PRIu64 ".png", given ? given : "",
-                               given && given[strlen(given) - 1] != '/' ? "/" : "", r->request.seed);
+        base = oq_arena_printf(&r->arena, "%s%somniq-%" PRIu64 "%s", given ? given : "",
+                               given && given[strlen(given) - 1] != '/' ? "/" : "", r->request.seed,
+                               is_video(r) ? oq_video_ending() : ".png");
     if (!base) return oq_fail(r->env, OQ_E_NOMEM, "output: no memory");
-    OQ_TRY(check_extension(r->env, base));
+    OQ_TRY(check_ending(r, base));
     if (strcmp(base, "-") == 0 && r->n_images > 1)
         return oq_fail(r->env, OQ_E_ARG, "output '-' takes one picture, this request makes %d", r->n_images);
     OQ_TRY(oq_arena_new(&r->arena, (size_t)r->n_images, sizeof *r->paths, "output names", &r->paths));
     for (int i = 0; i < r->n_images; i++) {
         r->paths[i] = image_path(r, base, i);
         if (!r->paths[i]) return oq_fail(r->env, OQ_E_NOMEM, "output: no memory");
+        if (r->video && !*r->video->endings && oq_file_exists(r->paths[i]))
+            return oq_fail(r->env, OQ_E_ARG,
+                           "output '%s': there is such a file already, the frames need a folder",
+                           r->paths[i]);
         OQ_TRY(oq_output_probe(r->env, r->paths[i]));
     }
     return OQ_OK;
@@ -136,8 +153,15 @@ static oq_status save_image(run *r, int i)
     const oq_media *m = r->media;
     if (r->metadata) OQ_TRY(oq_metadata_texts(r->metadata, i, m->seeds[i], &parameters, &omniq));
     const oq_image_text texts[] = {{"parameters", parameters}, {"omniq", omniq}};
-    const oq_status st = oq_png_write(r->env, r->paths[i], m->width, m->height, oq_media_pixels(m, i), texts,
-                                      r->metadata ? OQ_COUNT(texts) : 0);
+    const size_t n_texts = r->metadata ? OQ_COUNT(texts) : 0;
+    const oq_video video = {.width = m->width,
+                            .height = m->height,
+                            .frames = m->frames,
+                            .fps = m->fps > 0 ? m->fps : 16,
+                            .pixels = oq_media_pixels(m, i)};
+    const oq_status st =
+        r->video ? r->video->write(r->env, r->paths[i], &video, texts, n_texts)
+                 : oq_png_write(r->env, r->paths[i], m->width, m->height, video.pixels, texts, n_texts);
     oq_free(r->env, parameters);
     oq_free(r->env, omniq);
     return st;
@@ -176,6 +200,8 @@ static oq_json *outputs_json(const run *r)
         oq_json_set(o, "seed", oq_json_new_int((int64_t)r->media->seeds[i]));
         oq_json_set(o, "width", oq_json_new_int(r->media->width));
         oq_json_set(o, "height", oq_json_new_int(r->media->height));
+        if (r->video) oq_json_set(o, "frames", oq_json_new_int(r->media->frames));
+        if (r->video) oq_json_set(o, "fps", oq_json_new_real(r->media->fps));
         oq_json_append(list, o);
     }
     return list;
@@ -236,9 +262,12 @@ static oq_json *report_json(const run *r, double total_s)
 static void report_text(const run *r, double total_s, oq_strbuf *out)
 {
     const oq_output *t = &r->media->timing;
-    for (int i = 0; i < r->n_images; i++)
-        oq_strbuf_printf(out, "%s: %" PRId64 "x%" PRId64 ", seed %" PRIu64 "\n", r->paths[i], r->media->width,
-                         r->media->height, r->media->seeds[i]);
+    for (int i = 0; i < r->n_images; i++) {
+        oq_strbuf_printf(out, "%s: %" PRId64 "x%" PRId64, r->paths[i], r->media->width, r->media->height);
+        if (r->video)
+            oq_strbuf_printf(out, ", %" PRId64 " frames at %.7g a second", r->media->frames, r->media->fps);
+        oq_strbuf_printf(out, ", seed %" PRIu64 "\n", r->media->seeds[i]);
+    }
     oq_strbuf_printf(out,
                      "load %.2f s, text %.2f s, %d step%s %.2f s, decode %.2f s, save %.2f s; total %.2f s\n",
                      r->model->load_s, t->text_s, r->media->n_steps, r->media->n_steps == 1 ? "" : "s",

@@ -193,12 +193,16 @@ static oq_status media_pairs(comparison *c, oq_picture_pairs *pairs)
     if (a->count != b->count)
         return oq_fail(c->env, OQ_E_ARG, "the reference made %d pictures, the candidate %d", a->count,
                        b->count);
-    pairs->n = (size_t)a->count;
+    if (a->frames != b->frames)
+        return oq_fail(c->env, OQ_E_ARG, "the reference made %lld frames, the candidate %lld", (long long)a->frames,
+                       (long long)b->frames);
+    pairs->n = (size_t)a->count * (size_t)a->frames; /* a video is compared frame by frame */
     OQ_TRY(oq_arena_new(&c->arena, pairs->n, sizeof *pairs->a, "pictures", &pairs->a));
     OQ_TRY(oq_arena_new(&c->arena, pairs->n, sizeof *pairs->b, "pictures", &pairs->b));
-    for (int i = 0; i < a->count; i++) {
-        pairs->a[i] = (oq_image){a->width, a->height, (uint8_t *)(uintptr_t)oq_media_pixels(a, i)};
-        pairs->b[i] = (oq_image){b->width, b->height, (uint8_t *)(uintptr_t)oq_media_pixels(b, i)};
+    const size_t frame = (size_t)a->width * (size_t)a->height * 3;
+    for (size_t i = 0; i < pairs->n; i++) {
+        pairs->a[i] = (oq_image){a->width, a->height, a->pixels + i * frame};
+        pairs->b[i] = (oq_image){b->width, b->height, b->pixels + i * frame};
     }
     return OQ_OK;
 }
@@ -307,7 +311,7 @@ static oq_json *sampling_json(const comparison *c)
     oq_json_set(o, "task", oq_json_new_string("t2i"));
     oq_json_set(o, "width", oq_json_new_int(r->width));
     oq_json_set(o, "height", oq_json_new_int(r->height));
-    oq_json_set(o, "num_frames", oq_json_new_int(1));
+    oq_json_set(o, "num_frames", oq_json_new_int(c->side[0].media ? c->side[0].media->frames : 1));
     oq_json_set(o, "num_inference_steps", oq_json_new_int(r->steps));
     oq_json_set(o, "guidance_scale", oq_json_new_real(r->guidance));
     oq_json_set(o, "cfg_scale", oq_json_new_real(r->guidance));

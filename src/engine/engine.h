@@ -66,6 +66,8 @@ struct oq_media {
     oq_env   *env;
     int64_t   width, height;
     int       count;
+    int64_t   frames; /* of each item; pictures have 1 */
+    double    fps;
     uint64_t *seeds;
     uint8_t  *pixels;
     oq_output timing;

@@ -15,9 +15,12 @@ static oq_status media_new(oq_env *env, const oq_request *request, oq_media **ou
                         .width = request->width,
                         .height = request->height,
                         .count = (int)count,
+                        .frames = request->frames > 1 ? request->frames : 1,
+                        .fps = request->fps,
                         .n_steps = request->steps};
     oq_status st = OQ_OK;
-    if (!oq_size_mul((size_t)request->width, (size_t)request->height * 3, &pixels))
+    if (!oq_size_mul((size_t)request->width, (size_t)request->height * 3, &pixels) ||
+        !oq_size_mul(pixels, (size_t)media->frames, &pixels))
         st = oq_fail(env, OQ_E_NOMEM, "%lld x %lld pixels do not fit in memory", (long long)request->width,
                      (long long)request->height);
     if (st == OQ_OK) st = oq_new(env, count, sizeof *media->seeds, "pictures", &media->seeds);
@@ -107,6 +110,11 @@ int64_t oq_media_height(const oq_media *media)
     return media ? media->height : 0;
 }
 
+int64_t oq_media_frames(const oq_media *media)
+{
+    return media ? media->frames : 0;
+}
+
 uint64_t oq_media_seed(const oq_media *media, int index)
 {
     return media && index >= 0 && index < media->count ? media->seeds[index] : 0;
@@ -115,7 +123,8 @@ uint64_t oq_media_seed(const oq_media *media, int index)
 const uint8_t *oq_media_pixels(const oq_media *media, int index)
 {
     if (!media || index < 0 || index >= media->count) return NULL;
-    return media->pixels + (size_t)index * (size_t)media->width * (size_t)media->height * 3;
+    return media->pixels +
+           (size_t)index * (size_t)media->frames * (size_t)media->width * (size_t)media->height * 3;
 }
 
 oq_status oq_media_save_png(oq_env *env, const oq_media *media, int index, const char *path)

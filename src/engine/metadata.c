@@ -111,9 +111,10 @@ static char *make_parameters(const oq_metadata *m, int index, uint64_t seed)
     oq_strbuf_printf(&out, "%s\n", image_prompt(r, index));
     if (r->negative && *r->negative) oq_strbuf_printf(&out, "Negative prompt: %s\n", r->negative);
     oq_strbuf_printf(&out,
-                     "Steps: %d, Sampler: FlowMatchEuler, CFG scale: %.7g, Seed: %" PRIu64 ", Size: %" PRId64
-                     "x%" PRId64 ", Model: %s",
-                     r->steps, r->guidance, seed, r->width, r->height, oq_path_leaf(m->model->folder->path));
+                     "Steps: %d, Sampler: %s, CFG scale: %.7g, Seed: %" PRIu64 ", Size: %" PRId64 "x%" PRId64
+                     ", Model: %s",
+                     r->steps, m->model->type->takes & OQ_TAKES_FLOW_SHIFT ? "UniPC" : "FlowMatchEuler",
+                     r->guidance, seed, r->width, r->height, oq_path_leaf(m->model->folder->path));
     put_quantization(m, &out);
     oq_strbuf_printf(&out, ", Version: omniq %s", oq_version());
     char *text = oq_strbuf_take(&out);
@@ -140,6 +141,8 @@ static oq_json *effective_options(const oq_metadata *m, int index, uint64_t seed
     oq_json_set(o, "height", oq_json_new_int(r->height));
     if (!r->sigmas) oq_json_set(o, "steps", oq_json_new_int(r->steps));
     oq_json_set(o, "guidance-scale", oq_json_new_real(r->guidance));
+    if (m->model->type->takes & OQ_TAKES_FRAMES) oq_json_set(o, "num-frames", oq_json_new_int(r->frames));
+    if (m->model->type->takes & OQ_TAKES_FRAMES) oq_json_set(o, "fps", oq_json_new_real(r->fps));
     if (r->negative) oq_json_set(o, "negative-prompt", oq_json_new_string(r->negative));
     return o;
 }

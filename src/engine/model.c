@@ -74,28 +74,32 @@ static oq_status open_component(oq_env *env, oq_model *model, const oq_options *
                                 opening *o)
 {
     const oq_pipeline_component *want = &model->type->components[i];
-    const oq_folder_component *c = NULL;
+    const oq_folder_component *c = oq_folder_find(model->folder, want->name);
     const oq_module_type *module = NULL;
+    const size_t at = o->n;
+    if (want->optional && (!c || !c->class_name)) return OQ_OK;
     OQ_TRY(find_component(env, model, want->name, &c));
     OQ_TRY(find_module(env, c, &module));
     OQ_TRY(oq_component_open(env, model, options, dummy, i, module, &c));
     if (!c->config)
         return oq_fail(env, OQ_E_NOTFOUND, "%s: component '%s' has no config.json", c->path, want->name);
     OQ_TRY(note_hashes(env, model, want->name, model->ckpts[i]));
-    o->resolve[i] = (oq_resolve_input){.name = want->name,
-                                       .class_name = c->class_name,
-                                       .quantizable = want->quantizable,
-                                       .encoder = want->encoder,
-                                       .quant = c->quant,
-                                       .quant_source = c->quant_source,
-                                       .ckpt = model->ckpts[i]};
-    o->plan[i] = (oq_plan_input){.name = want->name,
-                                 .class_name = c->class_name,
-                                 .module = module,
-                                 .config = c->config,
-                                 .ckpt = model->ckpts[i],
-                                 .denoiser = want->quantizable && !want->encoder};
-    o->names[i] = want->name;
+    o->resolve[at] = (oq_resolve_input){.name = want->name,
+                                        .class_name = c->class_name,
+                                        .quantizable = want->quantizable,
+                                        .encoder = want->encoder,
+                                        .quant = c->quant,
+                                        .quant_source = c->quant_source,
+                                        .ckpt = model->ckpts[i]};
+    o->plan[at] = (oq_plan_input){.name = want->name,
+                                  .class_name = c->class_name,
+                                  .module = module,
+                                  .config = c->config,
+                                  .ckpt = model->ckpts[i],
+                                  .wide = want->wide,
+                                  .denoiser = want->quantizable && !want->encoder};
+    o->names[at] = want->name;
+    o->n++;
     return OQ_OK;
 }
 
@@ -119,7 +123,7 @@ static oq_status open_components(oq_env *env, oq_model *model, const oq_options 
 {
     const size_t n = model->type->n_components;
     const bool dummy = strcmp(oq_options_text(options, "load-format", "default"), "dummy") == 0;
-    opening o = {.n = n};
+    opening o = {0};
     model->hashes = oq_json_new_object();
     if (!model->hashes) return oq_fail(env, OQ_E_NOMEM, "model: no memory");
     OQ_TRY(oq_new(env, n, sizeof(oq_ckpt *), "model", &model->ckpts));
@@ -151,8 +155,11 @@ static const oq_json *component_config(const oq_model *model, const char *name)
 static oq_status start_pipeline(oq_env *env, oq_model *model)
 {
     void **modules = NULL;
-    OQ_TRY(oq_new(env, model->plan->n_components, sizeof *modules, "model", &modules));
-    for (size_t i = 0; i < model->plan->n_components; i++) modules[i] = model->plan->components[i].self;
+    OQ_TRY(oq_new(env, model->type->n_components, sizeof *modules, "model", &modules));
+    for (size_t i = 0; i < model->type->n_components; i++) {
+        const oq_plan_component *c = oq_plan_find(model->plan, model->type->components[i].name);
+        modules[i] = c ? c->self : NULL;
+    }
     const oq_pipeline_setup setup = {.folder = model->folder->path,
                                      .model_index = model->folder->index,
                                      .scheduler = component_config(model, "scheduler"),
@@ -175,7 +182,9 @@ static oq_status check_defaults(oq_env *env, const oq_json *defaults)
 {
     static const char *const words =
         "width, height, steps, guidance-scale, sigmas, negative-prompt, batch-count, "
-        "batch-noise, max-sequence-length, cfg-normalization, cfg-truncation";
+        "batch-noise, max-sequence-length, cfg-normalization, cfg-truncation, num-frames, fps, "
+        "guidance-scale-2, "
+        "flow-shift";
     void *at = NULL;
     const char *key = NULL;
     const oq_json *value = NULL;

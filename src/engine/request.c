@@ -93,6 +93,60 @@ static oq_status collect_prompts(oq_env *env, const oq_options *options, oq_aren
     return st;
 }
 
+/* Options that the family knows nothing of would be without effect. */
+static oq_status check_takes(oq_env *env, const oq_model *model, const oq_options *options)
+{
+    static const struct {
+        const char *option;
+        unsigned bit;
+    } rows[] = {{"num-frames", OQ_TAKES_FRAMES},
+                {"fps", OQ_TAKES_FRAMES},
+                {"guidance-scale-2", OQ_TAKES_GUIDANCE_2},
+                {"flow-shift", OQ_TAKES_FLOW_SHIFT},
+                {"image", OQ_TAKES_IMAGE}};
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        const bool one =
+            strcmp(rows[i].option, "num-frames") == 0 && oq_options_int(options, "num-frames", 1) == 1;
+        if (!oq_options_given(options, rows[i].option) || (model->type->takes & rows[i].bit) || one) continue;
+        return oq_fail(env, OQ_E_ARG, "'%s' is given, which %s (%s) does not take", rows[i].option,
+                       model->type->name, model->type->task);
+    }
+    return OQ_OK;
+}
+
+static oq_status copy_image(oq_env *env, const char *path, oq_arena *arena, oq_image *out)
+{
+    oq_image image = {0};
+    uint8_t *pixels = NULL;
+    OQ_TRY(oq_image_read(env, path, &image));
+    const size_t bytes = (size_t)image.width * (size_t)image.height * 3;
+    const oq_status st = oq_arena_new(arena, bytes, 1, path, &pixels);
+    if (st == OQ_OK) {
+        memcpy(pixels, image.pixels, bytes);
+        *out = (oq_image){.width = image.width, .height = image.height, .pixels = pixels};
+    }
+    oq_image_deinit(env, &image);
+    return st;
+}
+
+static oq_status collect_images(oq_env *env, const oq_model *model, const oq_options *options,
+                                oq_arena *arena, oq_request *out)
+{
+    const size_t n = oq_options_count(options, "image");
+    const bool asked = oq_options_given(options, "prompt") || oq_options_given(options, "prompt-file");
+    if (n == 0 && asked && (model->type->takes & OQ_NEEDS_IMAGE))
+        return oq_fail(env, OQ_E_ARG, "%s (%s) needs a picture to begin with: --image FILE",
+                       model->type->name, model->type->task);
+    if (n == 0) return OQ_OK;
+    oq_image *images = NULL;
+    OQ_TRY(oq_arena_new(arena, n, sizeof *images, "pictures", &images));
+    for (size_t i = 0; i < n; i++)
+        OQ_TRY(copy_image(env, oq_options_item(options, "image", i), arena, &images[i]));
+    out->images = images;
+    out->n_images = (int)n;
+    return OQ_OK;
+}
+
 static oq_status parse_sigmas(oq_env *env, const char *csv, oq_arena *arena, oq_request *out)
 {
     size_t n = 1;
@@ -142,8 +196,14 @@ oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *
         .max_sequence_length = (int)int_of(model, options, "max-sequence-length", d->max_sequence_length),
         .cfg_normalization = real_of(model, options, "cfg-normalization", 0.0),
         .cfg_truncation = real_of(model, options, "cfg-truncation", 1.0),
+        .frames = int_of(model, options, "num-frames", d->frames ? d->frames : 1),
+        .fps = real_of(model, options, "fps", d->fps),
+        .guidance_2 = real_of(model, options, "guidance-scale-2", (double)NAN),
+        .flow_shift = real_of(model, options, "flow-shift", 0.0),
     };
+    OQ_TRY(check_takes(env, model, options));
     OQ_TRY(collect_prompts(env, options, arena, out));
+    OQ_TRY(collect_images(env, model, options, arena, out));
     const char *sigmas = text_of(model, options, "sigmas", NULL);
     if (sigmas) OQ_TRY(parse_sigmas(env, sigmas, arena, out));
     OQ_TRY(oq_plan_check_steps(model->plan, out->steps));

@@ -58,7 +58,7 @@ oq_status oq_load_values(const oq_loading *ld, const char *name, const char *suf
 /* A BF16 run holds its vectors as `module.to(bfloat16)` would: rounded once, whatever the file's type. */
 static void round_to_compute(const oq_loading *ld, float *x, int64_t n)
 {
-    if (ld->plan->compute != &oq_dtype_bf16) return;
+    if (ld->c->compute != &oq_dtype_bf16) return;
     for (int64_t i = 0; i < n; i++) x[i] = oq_bf16_round(x[i]);
 }
 

@@ -19,6 +19,11 @@ typedef struct oq_image_text { /* one tEXt or iTXt entry */
     const char *key, *text;    /* key: 1 to 79 ASCII characters; text: UTF-8, repaired where it is not */
 } oq_image_text;
 
+/* A picture of any type that this build reads, by its first bytes, upright (EXIF orientation), as RGB. */
+oq_status oq_image_read(oq_env *env, const char *path, oq_image *out);
+/* As PIL's resize with LANCZOS does: separable, a window of three lobes of the larger step, bytes between the passes. */
+oq_status oq_image_resize(oq_env *env, const oq_image *image, int64_t width, int64_t height, oq_image *out);
+
 /* PNG by libpng; written atomically; text outside ASCII goes to iTXt. "-" is stdout. */
 oq_status oq_png_write(oq_env *env, const char *path, int64_t width, int64_t height, const uint8_t *pixels,
                        const oq_image_text *texts, size_t n_texts);

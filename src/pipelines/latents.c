@@ -78,16 +78,21 @@ static float row_length(const oq_dtype *dtype, const float *x, int64_t n)
     return oq_value_round(dtype, (float)length(x, n));
 }
 
+void oq_latents_guide_plain(const oq_dtype *dtype, float *pos, const float *neg, int64_t n, double scale)
+{
+    const float s = (float)scale;
+    for (int64_t i = 0; i < n; i++) {
+        const float away = oq_value_round(dtype, s * oq_value_round(dtype, pos[i] - neg[i]));
+        pos[i] = oq_value_round(dtype, neg[i] + away);
+    }
+}
+
 void oq_latents_guide_true(const oq_dtype *dtype, float *pos, const float *neg, int64_t rows, int64_t width,
                            double scale)
 {
-    const float s = (float)scale;
     for (int64_t r = 0; r < rows; r++, pos += width, neg += width) {
         const float wanted = row_length(dtype, pos, width);
-        for (int64_t i = 0; i < width; i++) {
-            const float away = oq_value_round(dtype, s * oq_value_round(dtype, pos[i] - neg[i]));
-            pos[i] = oq_value_round(dtype, neg[i] + away);
-        }
+        oq_latents_guide_plain(dtype, pos, neg, width, scale);
         const float ratio = oq_value_round(dtype, wanted / row_length(dtype, pos, width));
         for (int64_t i = 0; i < width; i++) pos[i] = oq_value_round(dtype, pos[i] * ratio);
     }

@@ -22,6 +22,8 @@ void oq_latents_guide(float *pos, const float *neg, int64_t n, double scale, dou
  * after each operation, as torch does in that type. */
 void oq_latents_guide_true(const oq_dtype *dtype, float *pos, const float *neg, int64_t rows, int64_t width,
                            double scale);
+/* pos := neg + scale * (pos - neg), rounded to `dtype` after each operation. */
+void oq_latents_guide_plain(const oq_dtype *dtype, float *pos, const float *neg, int64_t n, double scale);
 /* x + dt * v, rounded as torch's FlowMatchEuler does with a prediction of `dtype`. */
 void oq_latents_euler(const oq_dtype *dtype, float *x, const float *v, int64_t n, float dt);
 /* x [n, channels] or [channels, n] (planes): x / (1 / std) + mean per channel, with roundings to `dtype`. */

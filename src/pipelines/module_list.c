@@ -4,6 +4,7 @@
 #include "modules/dit_flux1/dit_flux1.h"
 #include "modules/dit_flux2/dit_flux2.h"
 #include "modules/dit_qwen_image/dit_qwen_image.h"
+#include "modules/dit_wan/dit_wan.h"
 #include "modules/dit_zimage/dit_zimage.h"
 #include "modules/te_clip/te_clip.h"
 #include "modules/te_qwen3/te_qwen3.h"
@@ -18,6 +19,7 @@ const oq_module_type *const oq_module_list[] = {
     &oq_module_dit_flux1,
     &oq_module_dit_flux2,
     &oq_module_dit_qwen_image,
+    &oq_module_dit_wan,
     &oq_module_dit_zimage,
     &oq_module_te_clip,
     &oq_module_te_qwen25_vl,

@@ -3,6 +3,7 @@
 #ifndef OQ_PIPELINES_PIPELINE_H
 #define OQ_PIPELINES_PIPELINE_H
 
+#include "media/image.h"
 #include "nn/module.h"
 
 typedef struct oq_request { /* one generation with every default filled in */
@@ -20,10 +21,26 @@ typedef struct oq_request { /* one generation with every default filled in */
     int n_sigmas;
     double cfg_normalization; /* 0: off */
     double cfg_truncation;    /* 1: never */
+    int64_t frames;           /* of a video; pictures have 1 */
+    double fps;               /* frames a second, for the file alone */
+    double guidance_2;        /* of the second expert; NAN: the same */
+    double flow_shift;        /* 0: the schedule's own */
+    const oq_image *images;   /* pictures that the request begins with, as they are in their files */
+    int n_images;
+    int vae_piece;            /* latent frames that the autoencoder works on at a time; 0: the family's own */
 } oq_request;
 
+/* What of a request a family understands; the engine refuses options of others. */
+enum {
+    OQ_TAKES_FRAMES = 1u << 0,     /* num-frames, fps */
+    OQ_TAKES_GUIDANCE_2 = 1u << 1, /* guidance-scale-2 */
+    OQ_TAKES_FLOW_SHIFT = 1u << 2, /* flow-shift */
+    OQ_TAKES_IMAGE = 1u << 3,      /* image */
+    OQ_NEEDS_IMAGE = 1u << 4       /* nothing runs without one */
+};
+
 typedef struct oq_output { /* what run fills: host memory that the caller sized */
-    uint8_t *pixels;       /* [n_images, height, width, 3] */
+    uint8_t *pixels;       /* [n_items, frames, height, width, 3] */
     double *step_s;        /* [steps]; NULL: not wanted */
     double text_s, denoise_s, decode_s;
 } oq_output;
@@ -32,6 +49,8 @@ typedef struct oq_pipeline_component {
     const char *name; /* "transformer" */
     bool quantizable;
     bool encoder;
+    bool wide;     /* float32 in every run, as the original's recipe has it; `run` sets ex->compute for it */
+    bool optional; /* a folder may lack it (model_index.json names none): its entry of `modules` is NULL then */
 } oq_pipeline_component;
 
 typedef struct oq_pipeline_defaults {
@@ -40,6 +59,8 @@ typedef struct oq_pipeline_defaults {
     double guidance;
     int max_sequence_length;
     int multiple_px; /* width and height are multiples of it */
+    int64_t frames;  /* 0: pictures */
+    double fps;
 } oq_pipeline_defaults;
 
 typedef struct oq_pipeline_setup { /* facts that init reads */
@@ -56,6 +77,7 @@ typedef struct oq_pipeline_type {
     const char *class_name; /* "ZImagePipeline" */
     const char *task;       /* "text-to-image" */
     const char *help;
+    unsigned takes;         /* OQ_TAKES_* */
     const oq_pipeline_component *components;
     size_t n_components;
     oq_pipeline_defaults defaults;

@@ -4,11 +4,15 @@
 #include <string.h>
 
 extern const oq_pipeline_type oq_pipeline_qwen_image;
+extern const oq_pipeline_type oq_pipeline_wan;
+extern const oq_pipeline_type oq_pipeline_wan_i2v;
 extern const oq_pipeline_type oq_pipeline_z_image;
 
 /* clang-format off */
 const oq_pipeline_type *const oq_pipeline_list[] = {
     &oq_pipeline_qwen_image,
+    &oq_pipeline_wan,
+    &oq_pipeline_wan_i2v,
     &oq_pipeline_z_image,
     NULL,
 };

@@ -58,6 +58,8 @@ oq_status oq_prompt_ids_make(oq_env *env, oq_arena *arena, const oq_prompt_ids *
         if (p->warn)
             oq_log(env, OQ_LOG_WARN, "%s has %zu tokens; those after the first %lld are dropped", what, n,
                    (long long)p->max_tokens);
+        const size_t last = (size_t)(p->keep_last < p->max_tokens ? p->keep_last : p->max_tokens);
+        memmove(*ids + p->max_tokens - (int64_t)last, *ids + n - last, last * sizeof **ids);
         n = (size_t)p->max_tokens;
     }
     for (size_t i = 0; i < n; i++)

@@ -10,6 +10,7 @@ typedef struct oq_prompt_ids {
     const char *before, *after;    /* the template around the prompt */
     int64_t vocab_size;            /* ids must be below */
     int64_t max_tokens;            /* the rest is cut off */
+    int64_t keep_last;             /* ... but so many at the end stay (what the tokenizer puts behind a text) */
     bool warn;                     /* ... with a warning: in the measuring run, so that it is said once */
 } oq_prompt_ids;
 

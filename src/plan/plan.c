@@ -85,6 +85,7 @@ static oq_status build_components(oq_plan *plan, const oq_plan_params *params)
                                  .class_name = oq_arena_strdup(&plan->arena, input->class_name),
                                  .module = input->module,
                                  .ckpt = input->ckpt,
+                                 .compute = input->wide ? &oq_dtype_f32 : plan->compute,
                                  .resolved = find_resolved(plan->resolved, input->name)};
         if (!c->name || !c->class_name) return oq_fail(plan->env, OQ_E_NOMEM, "plan: no memory");
         if (!c->resolved) return oq_fail(plan->env, OQ_E_ARG, "component '%s' was not resolved", input->name);

@@ -39,6 +39,7 @@ typedef struct oq_plan_component {
     size_t                       load_bytes; /* largest temporary of one layer while loading */
     int64_t                      params;   /* number of weights */
     size_t                       n_tensors;/* tensors the component claims */
+    const oq_dtype              *compute;  /* the plan's, or F32 */
 } oq_plan_component;
 
 typedef struct oq_plan {
@@ -62,6 +63,7 @@ typedef struct oq_plan_input {
     const oq_module_type *module;
     const oq_json        *config;   /* config.json */
     const oq_ckpt        *ckpt;     /* NULL: dummy */
+    bool                  wide;     /* float32 in every run */
     bool                  denoiser; /* takes runtime attention quantization */
 } oq_plan_input;
 

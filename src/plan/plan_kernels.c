@@ -28,9 +28,9 @@ static const oq_dtype *stored_type(oq_plan_component *c, const oq_linear *l)
 /* A plain weight stays as narrow as it is in the file, unless the compute type is narrower: BF16 runs round
  * F32 files once, as `from_pretrained(torch_dtype=bfloat16)` does; F32 runs and wide layers keep BF16 weights,
  * which they read exactly. */
-static const oq_format *plain_format(const oq_plan *plan, const oq_dtype *stored, bool wide)
+static const oq_format *plain_format(const oq_plan_component *c, const oq_dtype *stored, bool wide)
 {
-    if (plan->compute == &oq_dtype_bf16 && !wide) return &oq_format_bf16;
+    if (c->compute == &oq_dtype_bf16 && !wide) return &oq_format_bf16;
     if (stored == &oq_dtype_bf16) return &oq_format_bf16;
     return &oq_format_f32;
 }
@@ -76,7 +76,7 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
         l->spec.scheme = layer->choice.scheme;
     } else {
         layer->stored = stored_type(c, l);
-        l->spec.scheme = (oq_scheme){.weight = plain_format(plan, layer->stored, l->wide)};
+        l->spec.scheme = (oq_scheme){.weight = plain_format(c, layer->stored, l->wide)};
     }
     l->kernel = plan->backend->find_linear(plan->device, &l->spec);
     if (!l->kernel)
@@ -94,17 +94,17 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
 }
 
 /* A weight that the file holds, or the run rounds, as bf16 may rest as such. */
-static const oq_dtype *conv2d_weight(const oq_plan *plan, oq_plan_component *c, const oq_conv2d *conv)
+static const oq_dtype *conv2d_weight(oq_plan_component *c, const oq_conv2d *conv)
 {
     const oq_ckpt_tensor *file = oq_plan_find_values(c, conv->name, ".weight").tensor;
-    return plan->compute == &oq_dtype_bf16 || (file && file->dtype == &oq_dtype_bf16) ? &oq_dtype_bf16 : NULL;
+    return c->compute == &oq_dtype_bf16 || (file && file->dtype == &oq_dtype_bf16) ? &oq_dtype_bf16 : NULL;
 }
 
 static oq_status choose_conv2d(oq_plan *plan, oq_plan_component *c, oq_conv2d *conv)
 {
     oq_conv2d_spec *s = &conv->spec;
-    s->compute = plan->compute;
-    s->weight = conv2d_weight(plan, c, conv);
+    s->compute = c->compute;
+    s->weight = conv2d_weight(c, conv);
     conv->kernel = plan->backend->find_conv2d(plan->device, s);
     if (!conv->kernel && s->kt == 0 && s->upsample == 2) {
         s->upsample = 1;
@@ -153,7 +153,7 @@ oq_status oq_plan_choose(oq_plan *plan, oq_plan_component *c)
             break;
         case OQ_ITEM_TABLE: {
             oq_table *t = item->u.table;
-            t->tensor = oq_tensor_make(NULL, plan->compute, t->rows, t->cols);
+            t->tensor = oq_tensor_make(NULL, c->compute, t->rows, t->cols);
             const oq_ckpt_tensor *file = oq_plan_find_values(c, t->name, "").tensor;
             if (file && file->dtype == &oq_dtype_bf16) t->tensor.dtype = &oq_dtype_bf16;
             c->bytes += padded(oq_tensor_bytes(t->tensor));

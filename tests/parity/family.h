@@ -1,12 +1,13 @@
-/* family.h -- runs of a small folder of a family (support/family_folder.h) against the stages that the original
- * implementation gave (tests/data/parity/FAMILY.safetensors, make_family_golden.py). The first stage that diverges is
+/* family.h -- runs of a small folder of a family (support/golden_folder.h) against the stages that the original
+ * implementation gave (tests/data/golden/FAMILY/golden.safetensors, make_family_golden.py). The first stage that diverges is
  * named; a golden stage that no run reached is an error. */
 #ifndef OQ_TESTS_FAMILY_H
 #define OQ_TESTS_FAMILY_H
 
 #include "engine/engine.h"
 #include "parity/stages.h"
-#include "support/family_folder.h"
+#include "support/golden_folder.h"
+#include "support/scratch.h"
 
 typedef struct family_fixture {
     oq_env *env;
@@ -27,24 +28,40 @@ static inline oq_model *family_open(oq_env *env, const char *folder, const char 
     return model;
 }
 
-/* `family` "wan2.2/t2v-a14b": its golden is wan2.2-t2v-a14b.safetensors. */
+/* Its ids as prompts ("<71><1712>"), where the golden gives them, with the end of text that the tokenizer adds. */
+static inline void family_ids_tokenizer(family_fixture *f, const char *folder)
+{
+    int32_t ids[1024];
+    size_t n = 0;
+    char path[600];
+    for (size_t i = 0; i < f->golden->n_tensors; i++) {
+        const oq_ckpt_tensor *t = &f->golden->tensors[i];
+        const size_t length = strlen(t->name);
+        if (length < 4 || strcmp(t->name + length - 4, ".ids") != 0) continue;
+        assert_true(n + (size_t)t->elems <= 1024);
+        memcpy(ids + n, t->data, t->bytes);
+        n += (size_t)t->elems;
+    }
+    snprintf(path, sizeof path, "%s/tokenizer", folder);
+    if (n) golden_ids_tokenizer(f->env, path, ids, n, -1, 1);
+}
+
+/* `family` "wan2.2/t2v-a14b"; `use`: a word for this test program's folder. Both models read the float32 files: a BF16
+ * run rounds what the original rounds, and keeps what it keeps. */
 static inline int family_setup(void **state, const char *family, const char *use)
 {
     family_fixture *f = calloc(1, sizeof *f);
-    char path[512];
+    char path[512], folder[500];
     if (!f || oq_env_new(NULL, &f->env) != OQ_OK) return -1;
     *state = f;
-    const int root = snprintf(path, sizeof path, "%s", OMNIQ_SOURCE_DIR "/tests/data/parity/");
-    snprintf(path + root, sizeof path - (size_t)root, "%s.safetensors", family);
-    for (char *at = path + root; *at; at++)
-        if (*at == '/') *at = '-';
+    snprintf(path, sizeof path, OMNIQ_SOURCE_DIR "/tests/data/golden/%s/golden.safetensors", family);
     if (oq_ckpt_open(f->env, path, &f->golden) != OQ_OK) return -1;
-    char *f32 = family_folder(f->env, family, &oq_dtype_f32, use);
-    char *bf16 = family_folder(f->env, family, &oq_dtype_bf16, use);
-    f->fp32 = family_open(f->env, f32, "fp32");
-    f->bf16 = family_open(f->env, bf16, "bf16");
-    free(f32);
-    free(bf16);
+    snprintf(path, sizeof path, OMNIQ_SOURCE_DIR "/tests/data/golden/%s", family);
+    snprintf(folder, sizeof folder, "%s", scratch_dir(OMNIQ_BINARY_DIR, use));
+    golden_folder_make(f->env, path, folder, &oq_dtype_f32);
+    family_ids_tokenizer(f, folder);
+    f->fp32 = family_open(f->env, folder, "fp32");
+    f->bf16 = family_open(f->env, folder, "bf16");
     return f->fp32 && f->bf16 ? 0 : -1;
 }
 
@@ -64,8 +81,8 @@ static inline int family_teardown(void **state)
 /* Golden stages of a run: its tensors but for pictures and those of the BF16 run (which end in "_bf16"). */
 static inline bool family_is_stage(const char *name, const char *run, bool bf16)
 {
-    const char *mark = strstr(name, "_bf16"), *picture = strstr(name, ".image");
-    return strncmp(name, run, strlen(run)) == 0 && !picture && (mark != NULL) == bf16;
+    const char *mark = strstr(name, "_bf16"), *picture = strstr(name, ".image"), *ids = strstr(name, ".ids");
+    return strncmp(name, run, strlen(run)) == 0 && !picture && !ids && (mark != NULL) == bf16;
 }
 
 static inline size_t family_expected(const oq_ckpt *golden, const char *run, bool bf16)

@@ -9,6 +9,7 @@
 #include "modules/dit_flux1/dit_flux1.h"
 #include "modules/dit_flux2/dit_flux2.h"
 #include "modules/dit_qwen_image/dit_qwen_image.h"
+#include "modules/dit_wan/dit_wan.h"
 #include "modules/dit_zimage/dit_zimage.h"
 #include "modules/te_clip/te_clip.h"
 #include "modules/te_qwen3/te_qwen3.h"
@@ -145,6 +146,22 @@ static void test_published_qwen_image_is_whole(void **state)
     assert_int_equal(encoder.quantizable, 28 * 4);
 }
 
+static void test_published_wan_is_whole(void **state)
+{
+    static const struct {
+        const char *path;
+        int64_t params, tensors, layers;
+    } rows[] = {{DATA "wan_t2v_14b.json", 14288491584, 1095, 40},
+                {DATA "wan_i2v_14b.json", 14288901184, 1095, 40}, /* 20 more channels of 2 x 2 to 5120 */
+                {DATA "wan_ti2v_5b.json", 4999787712, 825, 30}};
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        const contents dit = declare(*state, &oq_module_dit_wan, rows[i].path);
+        assert_int_equal(dit.params, rows[i].params);
+        assert_int_equal(dit.tensors, rows[i].tensors);
+        assert_int_equal(dit.quantizable, rows[i].layers * 8);
+    }
+}
+
 static void test_published_video_autoencoders_are_whole(void **state)
 {
     static const struct {
@@ -221,6 +238,7 @@ typedef struct refusal {
 #define I &oq_module_dit_qwen_image, QWENI
 #define T &oq_module_te_qwen25_vl, QWEN25
 #define W &oq_module_vae_wan, DATA "wan22_vae.json"
+#define X &oq_module_dit_wan, DATA "wan_t2v_14b.json"
 static const refusal refusals[] = {
     {Z, "siglip_feat_dim", "1152", OQ_E_UNSUPPORTED,
      "config.json of ZImageTransformer2DModel: 'siglip_feat_dim' is 1152, only null is supported"},
@@ -276,6 +294,12 @@ static const refusal refusals[] = {
     {T, "num_key_value_heads", "5", OQ_E_FORMAT,
      "28 heads over 5 key heads of width 128 do not fit together"},
     {T, "use_sliding_window", "true", OQ_E_UNSUPPORTED, "'use_sliding_window' is true"},
+    {X, "image_dim", "1280", OQ_E_UNSUPPORTED,
+     "config.json of WanTransformer3DModel: 'image_dim' is 1280, only null is supported"},
+    {X, "qk_norm", "\"rms_norm\"", OQ_E_UNSUPPORTED,
+     "'qk_norm' is \"rms_norm\", only \"rms_norm_across_heads\" is supported"},
+    {X, "patch_size", "[2,2,2]", OQ_E_UNSUPPORTED, "'patch_size' is [2, 2, 2], only [1,2,2] is supported"},
+    {X, "attention_head_dim", "127", OQ_E_FORMAT, "'attention_head_dim' 127 and 'freq_dim' 256 must be even"},
     {W, "attn_scales", "[0.5]", OQ_E_UNSUPPORTED, "'attn_scales' is [0.5], only [] is supported"},
     {W, "dim_mult", "[1,3,4,4]", OQ_E_UNSUPPORTED, "a shortcut from 1 to 3 channels by 4 is not supported"},
     {W, "temperal_downsample", "[true]", OQ_E_FORMAT,
@@ -450,6 +474,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published_models_are_whole),
         cmocka_unit_test(test_published_qwen_image_is_whole),
+        cmocka_unit_test(test_published_wan_is_whole),
         cmocka_unit_test(test_published_video_autoencoders_are_whole),
         cmocka_unit_test(test_published_flux_is_whole),
         cmocka_unit_test(test_toybox_is_whole),
