@@ -93,6 +93,7 @@ typedef struct oq_linear_kernel {
     void   (*run)(oq_device *device, const oq_linear_args *args);
     /* Set of OQ_FUSE_* that `run` does for this layer; NULL: none. What is missing is done by the operations. */
     unsigned (*fuses)(const oq_linear_spec *spec);
+    bool around; /* takes schemes that are not bare; a backend asks the others for bare ones alone */
 } oq_linear_kernel;
 
 /* ---- attention: per head o = softmax(scale * q k^T + bias, masked) v ------------------------------------------- */

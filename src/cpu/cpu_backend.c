@@ -138,10 +138,11 @@ static bool has(const oq_device *device, uint64_t need)
 
 static const oq_linear_kernel *cpu_find_linear(const oq_device *device, const oq_linear_spec *spec)
 {
-    if (!oq_scheme_is_bare(&spec->scheme)) return NULL;
-    for (size_t i = 0; oq_cpu_linear_list[i]; i++)
-        if (has(device, oq_cpu_linear_list[i]->need) && oq_cpu_linear_list[i]->accepts(spec))
-            return oq_cpu_linear_list[i];
+    const bool bare = oq_scheme_is_bare(&spec->scheme);
+    for (size_t i = 0; oq_cpu_linear_list[i]; i++) {
+        const oq_linear_kernel *const k = oq_cpu_linear_list[i];
+        if (has(device, k->need) && (bare || k->around) && k->accepts(spec)) return k;
+    }
     return NULL;
 }
 

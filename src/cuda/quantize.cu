@@ -31,7 +31,7 @@ struct coder {
 static __device__ __forceinline__ uint32_t i8_code(float x)
 {
     int q = __float2int_rn(x);
-    q = q > 127 ? 127 : q < -127 ? -127 : q;
+    q = q > 127 ? 127 : q < -128 ? -128 : q;
     return (uint32_t)q & 0xffu;
 }
 

@@ -81,6 +81,8 @@ extern const oq_format oq_format_fp8_e4m3_tensor, oq_format_fp8_e4m3_channel, oq
     oq_format_fp8_e4m3_group128;
 /* DATA i8 [n,k]; SCALE f32: [1], [n]. */
 extern const oq_format oq_format_int8_tensor, oq_format_int8_channel;
+/* DATA i8 [n,k]; SCALE f32 [n], the row's largest number. Value = (code * scale) * (1 / 127): LLM.int8. */
+extern const oq_format oq_format_int8_scb;
 /* Codes of four bits are two a byte, the first of them in the low nibble; rows begin at whole bytes, and with a new
  * group. DATA u8 [n, ceil(k/2)]. */
 /* OCP microscaling: SCALE u8 [n, ceil(k/32)], 2^(byte - 127). mxfp8: DATA e4m3 [n,k]. mxfp4 and mxfp4_q725 (e2m1) are read
@@ -135,13 +137,14 @@ typedef enum oq_act_scale {
     OQ_ACT_DYNAMIC_MX_CEIL,  /* nothing saturates, in e2m1 neither */
     OQ_ACT_DYNAMIC_MX_EVEN,  /* OCP's rule for an amax that is rounded to the type's mantissa first */
     OQ_ACT_STATIC_NVFP4,    /* an e4m3 scale per row and 16 columns, times plane INPUT_SCALE */
+    OQ_ACT_DYNAMIC_NVFP4,   /* the same times amax / 2688 of all of x */
     OQ_N_ACT_SCALES
 } oq_act_scale;
 #define OQ_ACT_GROUP 128
 #define OQ_ACT_MX_GROUP 32
 #define OQ_ACT_NVFP4_GROUP 16
 /* "none", "static_tensor", "dynamic_token", "dynamic_group128", "dynamic_mx32" (and _q725, _floor, _ceil, _even),
- * "static_nvfp4" */
+ * "static_nvfp4", "dynamic_nvfp4" */
 const char *oq_act_scale_name(oq_act_scale s);
 int64_t oq_act_run(oq_act_scale s, int64_t k); /* columns under one scale: k, 128, 32 or 16 */
 bool    oq_act_is_static(oq_act_scale s);      /* takes plane INPUT_SCALE */
@@ -158,9 +161,10 @@ typedef struct oq_scheme {
     bool    order;   /* x'[i] = x[ORDER[i]] */
     int32_t rotate;  /* each run of so many columns (a power of four that divides k) by oq_rotate; 0: none */
     int32_t rank;    /* y += (x . DOWN^T) . UP^T with x as it came; 0: no branch */
-    float   outlier; /* columns that hold an |x| >= this are left as they are, `act` takes the others; 0: takes all */
+    float   outlier; /* columns that hold an |x| >= this are left as they are, `act` (i8) takes the others; 0: takes all */
 } oq_scheme;
 
+/* Bare, and each row of x is treated by itself. */
 bool oq_scheme_is_bare(const oq_scheme *s);
 /* Bytes of one plane of a layer [n, k], those of its weight's format included; 0: it has none. SIZE_MAX: does not fit. */
 size_t oq_scheme_plane_bytes(const oq_scheme *s, oq_plane plane, int64_t n, int64_t k);
@@ -172,13 +176,13 @@ void oq_rotate(float *x, int64_t group);
 void oq_scheme_describe(const oq_scheme *s, char *out, size_t n);
 bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b);
 
-/* Quantizes one row x[k] of activations as the scheme says: codes (element type `act`, one byte each) and scales
+/* Quantizes one row x[k] (of OQ_ACT_DYNAMIC_NVFP4 under the given scale; outliers are the caller's business) of activations as the scheme says: codes (element type `act`, one byte each) and scales
  * (one per oq_act_run columns). static_scale is that of static kinds. Reference arithmetic:
  *   e4m3 token: s = max(amax/448, 1/(448*512)), code = e4m3(clamp(x / s))
  *   e4m3 group: amax = max(amax, 1e-12) (finite), s = amax/448, code = e4m3(clamp(x / s))
  *   e4m3 static: code = e4m3(clamp(x / s))
  *   i8 token:   s = amax/127, code = rne(x * (127/amax)) clamped to [-127,127]; amax 0: codes 0, s 0
- *   i8 group:   the same per group; i8 static: code = rne(x / s) clamped to [-127,127]
+ *   i8 group:   the same per group; i8 static: code = rne(x / s) clamped to [-128,127]
  *   mx:         s = 2^X, X by the rule of float4.h within [-127, 127]; code = e4m3 or e2m1(x / s)
  *   nvfp4:      s = e4m3(amax / (6 * static) within [2^-9, 448]) * static; code = e2m1(x / s)
  * (an amax so small that 127/amax overflows counts as 0)

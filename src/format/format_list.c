@@ -14,6 +14,7 @@ const oq_format *const oq_format_list[] = {
     &oq_format_fp8_e4m3_group128,
     &oq_format_int8_tensor,
     &oq_format_int8_channel,
+    &oq_format_int8_scb,
     &oq_format_mxfp8,
     &oq_format_mxfp4,
     &oq_format_mxfp4_q725,

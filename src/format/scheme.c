@@ -34,16 +34,23 @@ const char *oq_act_scale_name(oq_act_scale s)
         return "dynamic_mx32_even";
     case OQ_ACT_STATIC_NVFP4:
         return "static_nvfp4";
+    case OQ_ACT_DYNAMIC_NVFP4:
+        return "dynamic_nvfp4";
     case OQ_N_ACT_SCALES:
         break;
     }
     return "unknown";
 }
 
+static bool is_nvfp4(oq_act_scale s)
+{
+    return s == OQ_ACT_STATIC_NVFP4 || s == OQ_ACT_DYNAMIC_NVFP4;
+}
+
 int64_t oq_act_run(oq_act_scale s, int64_t k)
 {
     if (s == OQ_ACT_DYNAMIC_GROUP) return OQ_ACT_GROUP;
-    if (s == OQ_ACT_STATIC_NVFP4) return OQ_ACT_NVFP4_GROUP;
+    if (is_nvfp4(s)) return OQ_ACT_NVFP4_GROUP;
     return oq_act_is_mx(s) ? OQ_ACT_MX_GROUP : k;
 }
 
@@ -80,7 +87,7 @@ bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b)
 
 bool oq_scheme_is_bare(const oq_scheme *s)
 {
-    return same_around(s, &(oq_scheme){0});
+    return same_around(s, &(oq_scheme){0}) && s->act_scale != OQ_ACT_DYNAMIC_NVFP4;
 }
 
 /* 4 bytes for each of rows x cols numbers. */
@@ -158,7 +165,7 @@ static float i8_run(oq_act_scale how, float static_scale, const float *x, int64_
     const float amax = oq_amax(x, 1, k, k);
     if (how == OQ_ACT_STATIC_TENSOR && amax == amax) {
         for (int64_t i = 0; i < k; i++)
-            codes[i] = (int8_t)rintf(fminf(fmaxf(x[i] / static_scale, -127.0f), 127.0f));
+            codes[i] = (int8_t)rintf(fminf(fmaxf(x[i] / static_scale, -128.0f), 127.0f));
         return static_scale;
     }
     const float multiplier = 127.0f / amax;
@@ -201,7 +208,7 @@ void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const floa
     const bool is_i8 = scheme->act == &oq_dtype_i8;
     for (int64_t first = 0; first < k; first += run, scales++) {
         const int64_t n = k - first < run ? k - first : run;
-        if (scheme->act_scale == OQ_ACT_STATIC_NVFP4)
+        if (is_nvfp4(scheme->act_scale))
             *scales = nvfp4_run(static_scale, x + first, n, (uint8_t *)codes + first);
         else if (is_mx)
             *scales = mx_run(scheme, x + first, n, (uint8_t *)codes + first);

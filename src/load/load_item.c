@@ -293,12 +293,32 @@ static oq_status stored_plane(const oq_loading *ld, const oq_plan_layer *layer, 
     return OQ_OK;
 }
 
+/* What stands around the product: of a single part, or of a fused layer that the file holds as one. Only UP has the
+ * layer's rows. */
+static oq_status around_plane(const oq_loading *ld, const oq_plan_layer *layer, int plane, planes_owned *p)
+{
+    const oq_linear_spec *s = &layer->linear->spec;
+    const oq_part_source *part = &layer->choice.part[0];
+    const int64_t n = part->whole ? part->whole : s->n;
+    const size_t bytes = oq_scheme_plane_bytes(&s->scheme, (oq_plane)plane, n, s->k);
+    if (bytes == 0) return OQ_OK;
+    OQ_TRY(own_plane(ld->env, p, plane, bytes));
+    oq_plane_read(&part->plane[plane], p->owned[plane], bytes, n, s->k);
+    if (plane != OQ_PLANE_UP || n == s->n) return OQ_OK;
+    float *up = p->owned[plane];
+    memmove(up, up + part->first * s->scheme.rank, (size_t)(s->n * s->scheme.rank) * sizeof *up);
+    return OQ_OK;
+}
+
 static oq_status stored_planes(const oq_loading *ld, const oq_plan_layer *layer, planes_owned *p)
 {
     for (int plane = 0; plane < OQ_N_PLANES; plane++)
         if (layer->linear->spec.scheme.weight->planes & 1u << plane)
             OQ_TRY(stored_plane(ld, layer, plane, p));
-    return input_scale(ld, layer, p);
+    OQ_TRY(input_scale(ld, layer, p));
+    for (int plane = OQ_PLANE_SMOOTH; plane <= OQ_PLANE_UP; plane++)
+        OQ_TRY(around_plane(ld, layer, plane, p));
+    return OQ_OK;
 }
 
 static void forget_parts(const oq_loading *ld, const oq_plan_layer *layer)

@@ -79,11 +79,12 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
         l->spec.scheme = (oq_scheme){.weight = plain_format(c, layer->stored, l->wide)};
     }
     l->kernel = plan->backend->find_linear(plan->device, &l->spec);
-    if (!l->kernel)
-        return oq_fail(plan->env, OQ_E_UNSUPPORTED,
-                       "%s: layer '%s': backend '%s' has no kernel for %s weights with %s activations",
-                       c->name, l->name, plan->backend->name, l->spec.scheme.weight->name,
-                       l->spec.scheme.act ? l->spec.scheme.act->label : "plain");
+    if (!l->kernel) {
+        char scheme[160];
+        oq_scheme_describe(&l->spec.scheme, scheme, sizeof scheme);
+        return oq_fail(plan->env, OQ_E_UNSUPPORTED, "%s: layer '%s': backend '%s' has no kernel for %s",
+                       c->name, l->name, plan->backend->name, scheme);
+    }
     l->fused = l->kernel->fuses ? l->kernel->fuses(&l->spec) & l->wants : 0;
     layer->bytes =
         padded(l->kernel->packed_bytes(&l->spec)) + (l->has_bias ? padded((size_t)l->spec.n * 4) : 0);

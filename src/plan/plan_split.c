@@ -1,5 +1,6 @@
-/* plan_split.c -- fused products whose parts the file stores in formats of their own (a GGUF file may hold q and k in
- * Q4_K and v in Q6_K): nothing is decoded and rounded again, each part becomes a product of its own. */
+/* plan_split.c -- fused products whose parts the file stores unlike each other (a GGUF file may hold q and k in Q4_K and v in
+ * Q6_K, another may smooth the input of each by factors of its own): nothing is decoded and rounded again, each part becomes
+ * a product of its own. */
 #include "plan/plan_internal.h"
 
 #include <string.h>
@@ -45,7 +46,7 @@ oq_status oq_plan_split(oq_plan *plan, oq_plan_component *c)
     bool *apart = NULL;
     oq_item *items = NULL;
     size_t n = 0, at = 0;
-    if (!c->resolved->dialect || !c->resolved->dialect->types_of_their_own) return OQ_OK;
+    if (!c->resolved->dialect) return OQ_OK;
     OQ_TRY(oq_arena_new(&plan->arena, c->builder.n_items, sizeof *apart, "plan", &apart));
     OQ_TRY(find_apart(plan, c, apart, &n));
     if (n == c->builder.n_items) return OQ_OK;

@@ -1,7 +1,8 @@
 /* dialect_bitsandbytes.c -- 4-bit weights as bitsandbytes writes them: packed codes of the flattened matrix in `weight`
  * (under any element type), `weight.absmax` per block, itself in 8 bits where it is nested, the code table, and a JSON
  * text `weight.quant_state.bitsandbytes__nf4` (or fp4) with shape and offset. Nested scales become numbers at the door,
- * in the producer's own order of rounding. */
+ * in the producer's own order of rounding. LLM.int8: `weight` int8, `SCB` with each row's largest number, and a
+ * `weight_format`. */
 #include "format/float4.h"
 #include "quant/scaled_planes.h"
 
@@ -36,6 +37,12 @@ static const char *find_mark(const oq_ckpt_tensor *t)
     return strstr(t->name, state_mark);
 }
 
+static bool is_scb(const oq_ckpt_tensor *t)
+{
+    const size_t n = strlen(t->name), m = strlen(".SCB");
+    return n > m && strcmp(t->name + n - m, ".SCB") == 0;
+}
+
 /* So that products of two cannot overflow. */
 static bool is_dimension(int64_t x)
 {
@@ -46,7 +53,7 @@ static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
     if (named) return named == &oq_method_bitsandbytes;
     for (size_t i = 0; ckpt && i < ckpt->n_tensors; i++)
-        if (find_mark(&ckpt->tensors[i])) return true;
+        if (find_mark(&ckpt->tensors[i]) || is_scb(&ckpt->tensors[i])) return true;
     return false;
 }
 
@@ -202,20 +209,77 @@ static oq_status check_plain(oq_env *env, const oq_ckpt *ckpt, const char *name)
 {
     const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
     if (!t || (t->dtype && t->dtype->floating && t->dtype->bytes > 1)) return OQ_OK;
-    if (oq_scaled_find(ckpt, name, "SCB"))
-        return oq_fail(env, OQ_E_UNSUPPORTED,
-                       "tensor '%s' is in bitsandbytes' LLM.int8, which is not in this build yet", t->name);
     return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is %s, but its quant_state is missing", t->name,
                    t->type_name);
+}
+
+/* ---- LLM.int8 ------------------------------------------------------------------------------------------ */
+
+static oq_status check_scb(oq_env *env, const oq_ckpt_tensor *scb, const oq_ckpt_tensor *codes, int64_t n,
+                           int64_t k)
+{
+    if (codes->dtype != &oq_dtype_i8 || codes->n_dims != 2 || codes->dim[0] != n || codes->dim[1] != k)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "tensor '%s' has %lld values of %s, its layer needs [%lld, %lld] of I8", codes->name,
+                       (long long)codes->elems, codes->type_name, (long long)n, (long long)k);
+    if (scb->dtype != &oq_dtype_f32 || scb->elems != n)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' has %lld values of %s, it needs %lld of F32", scb->name,
+                       (long long)scb->elems, scb->type_name, (long long)n);
+    for (int64_t i = 0; scb->data && i < n; i++)
+        if (!isfinite(f32_at(scb, i)) || f32_at(scb, i) < 0)
+            return oq_fail(env, OQ_E_FORMAT,
+                           "tensor '%s' is %g at index %lld; it must be a row's largest magnitude", scb->name,
+                           (double)f32_at(scb, i), (long long)i);
+    return OQ_OK;
+}
+
+/* Other numbers than 0 (rows) are orders that GPUs had. */
+static oq_status check_order(oq_env *env, const oq_ckpt_tensor *order)
+{
+    if (!order) return OQ_OK;
+    if (order->dtype != &oq_dtype_u8 || order->elems != 1)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' has %lld values of %s, it must be one of U8",
+                       order->name, (long long)order->elems, order->type_name);
+    if (!order->data || order->data[0] == 0) return OQ_OK;
+    return oq_fail(env, OQ_E_UNSUPPORTED,
+                   "tensor '%s' is %d: codes in the order of a GPU are not in this build yet; 0, rows, is",
+                   order->name, order->data[0]);
+}
+
+/* Columns of x with a number beyond the threshold are multiplied as they are; 0: none. The sign of absent ones is that of
+ * a threshold that nothing reaches. */
+static oq_status locate_int8(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
+                             int64_t n, int64_t k, const oq_ckpt_tensor *scb, oq_part_source *out)
+{
+    const oq_ckpt_tensor *codes = oq_scaled_find(ckpt, name, "weight"),
+                         *order = oq_scaled_find(ckpt, name, "weight_format");
+    const double threshold = oq_json_real(oq_json_get(declared->options, "llm_int8_threshold"), 6.0);
+    if (!codes)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is there, '%s.weight' is missing", scb->name, name);
+    OQ_TRY(check_scb(env, scb, codes, n, k));
+    OQ_TRY(check_order(env, order));
+    *out = (oq_part_source){.format = &oq_format_int8_scb,
+                            .act = &oq_dtype_i8,
+                            .act_scale = OQ_ACT_DYNAMIC_TOKEN,
+                            .outlier = threshold > 0 ? (float)threshold : 3e38f,
+                            .beside = {order}};
+    out->plane[OQ_PLANE_DATA].tensor = codes;
+    out->plane[OQ_PLANE_SCALE].tensor = scb;
+    return OQ_OK;
 }
 
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
                         int64_t n, int64_t k, oq_part_source *out, bool *found)
 {
     const bnb_layer *l = find_layer(declared, name);
-    *found = l != NULL;
-    if (!l) return check_plain(env, ckpt, name);
+    const oq_ckpt_tensor *scb = l ? NULL : oq_scaled_find(ckpt, name, "SCB");
     *found = false;
+    if (scb) {
+        OQ_TRY(locate_int8(env, declared, ckpt, name, n, k, scb, out));
+        *found = true;
+        return OQ_OK;
+    }
+    if (!l) return check_plain(env, ckpt, name);
     OQ_TRY(check_layer(env, l, n, k));
     *out = (oq_part_source){.format = l->format, .act_scale = OQ_ACT_NONE};
     out->plane[OQ_PLANE_DATA] = (oq_plane_source){.tensor = l->codes, .fix = swap_nibbles};
@@ -247,7 +311,7 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
     const size_t length = strlen(t->name), m = strlen(".weight");
     if (t->dtype == &oq_dtype_i8 && t->n_dims == 2 && length > m &&
         strcmp(t->name + length - m, ".weight") == 0) {
-        *name_length = length - m, *n = t->dim[0], *k = t->dim[1]; /* LLM.int8, which is refused by name */
+        *name_length = length - m, *n = t->dim[0], *k = t->dim[1]; /* LLM.int8 */
         return true;
     }
     if (!mark || !t->data) return false;
@@ -266,7 +330,7 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
 
 const oq_dialect oq_dialect_bitsandbytes = {
     .name = "bitsandbytes",
-    .help = "bitsandbytes' NF4 and FP4 in blocks of 64, nested or not",
+    .help = "bitsandbytes' NF4 and FP4 in blocks of 64, nested or not, and LLM.int8",
     .method = &oq_method_bitsandbytes,
     .detect = detect,
     .read = read_file,

@@ -1,4 +1,4 @@
-/* method_bitsandbytes.c -- 4-bit weights by code table (NF4, FP4), blocks of 64; LLM.int8 is refused by name. */
+/* method_bitsandbytes.c -- 4-bit weights by code table (NF4, FP4), blocks of 64; LLM.int8 from checkpoints alone. */
 #include "quant/method.h"
 
 #include <string.h>
@@ -17,9 +17,7 @@ static const oq_method_option options[] = {
      .help = "quantize the block scales to 8 bits again"},
     OQ_METHOD_IGNORED_ROW(",llm_int8_skip_modules"),
     {.name = "load_in_4bit", .type = OQ_METHOD_BOOL, .help = "the checkpoint holds 4-bit weights"},
-    {.name = "load_in_8bit",
-     .type = OQ_METHOD_BOOL,
-     .help = "the checkpoint holds LLM.int8 weights, which this build refuses by name"},
+    {.name = "load_in_8bit", .type = OQ_METHOD_BOOL, .help = "the checkpoint holds LLM.int8 weights"},
     {.name = "bnb_4bit_compute_dtype",
      .type = OQ_METHOD_STRING,
      .help = "type of the product in the checkpoint's code"},
@@ -64,7 +62,7 @@ static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_
 const oq_method oq_method_bitsandbytes = {
     .name = "bitsandbytes",
     .aliases = "bnb",
-    .help = "4-bit weights (NF4 or FP4) in blocks of 64 with 16-bit activations; LLM.int8 is refused by name",
+    .help = "4-bit weights (NF4 or FP4) in blocks of 64 with 16-bit activations; checkpoints of LLM.int8",
     .options = options,
     .online = true,
     .serialized = true,

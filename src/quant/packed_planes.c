@@ -17,6 +17,7 @@ typedef struct layer {
     const char *name;
     int64_t n, k, group, groups; /* of the file */
     const oq_ckpt_tensor *codes, *scale, *zero, *index;
+    bool reordered;
 } layer;
 
 static const struct packing_row {
@@ -81,13 +82,52 @@ static uint32_t awq_code(const oq_ckpt_tensor *t, int64_t row, int64_t column)
     return word >> 4 * awq_nibble(column % 8) & 15;
 }
 
-/* ---- canonical planes: arg[0] bits, arg[1] columns of a group in the file, arg[2] those of the format ------- */
+/* ---- canonical planes: arg[0] bits, arg[1] columns of a group in the file, arg[2] those of the format; `of`: the index of
+ * groups where columns are out of order -------------------------------------------------------------------- */
+
+/* Columns by their groups, in the order of the file within each: calls `visit` with each column and its place. */
+static void each_ordered(const oq_ckpt_tensor *index, int64_t k,
+                         void (*visit)(void *user, int64_t column, int64_t at), void *user)
+{
+    int64_t at = 0;
+    for (uint32_t group = 0; at < k; group++)
+        for (int64_t c = 0; c < k; c++)
+            if (word_at(index, c) == group) visit(user, c, at++);
+}
+
+typedef struct ordered_codes {
+    uint8_t *dst;
+    const oq_plane_source *self;
+    int64_t n, bits, row_bytes;
+} ordered_codes;
+
+static void put_column(void *user, int64_t column, int64_t at)
+{
+    const ordered_codes *o = user;
+    for (int64_t r = 0; r < o->n; r++)
+        oq_code_put(o->dst + r * o->row_bytes, at, (int)o->bits,
+                    code_at(o->self->tensor, r, o->n, column, o->bits));
+}
+
+static void put_order(void *user, int64_t column, int64_t at)
+{
+    const int32_t c = (int32_t)column;
+    memcpy((int32_t *)user + at, &c, sizeof c);
+}
+
+static void make_order(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    (void)n;
+    each_ordered(self->tensor, k, put_order, dst);
+}
 
 static void make_gptq_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
     const int64_t bits = self->arg[0], row_bytes = (k * bits + 7) / 8;
+    ordered_codes o = {dst, self, n, bits, row_bytes};
     memset(dst, 0, (size_t)(n * row_bytes));
-    for (int64_t r = 0; r < n; r++)
+    if (self->of) each_ordered(self->of, k, put_column, &o);
+    for (int64_t r = 0; r < n && !self->of; r++)
         for (int64_t c = 0; c < k; c++)
             oq_code_put((uint8_t *)dst + r * row_bytes, c, (int)bits, code_at(self->tensor, r, n, c, bits));
 }
@@ -292,21 +332,37 @@ static oq_status check_symmetric(const layer *l)
     return OQ_OK;
 }
 
-/* Columns out of order (act-order) are a matter of the layer's input. */
-static oq_status check_index(const layer *l)
+/* Columns of a group: all of its size but the last one's. */
+static oq_status check_group_sizes(const layer *l)
+{
+    for (int64_t g = 0; g < l->groups; g++) {
+        int64_t count = 0;
+        for (int64_t i = 0; i < l->k; i++) count += word_at(l->index, i) == (uint32_t)g;
+        if (count != oq_min_i64(l->group, l->k - g * l->group))
+            return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' puts %lld columns into group %lld, not %lld",
+                           l->index->name, (long long)count, (long long)g,
+                           (long long)oq_min_i64(l->group, l->k - g * l->group));
+    }
+    return OQ_OK;
+}
+
+/* Columns out of order (act-order) are sorted, and those of the layer's input with them. */
+static oq_status check_index(layer *l)
 {
     const oq_ckpt_tensor *t = l->index;
     if (!t) return OQ_OK;
     if (t->dtype != &oq_dtype_i32 || t->elems != l->k)
         return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' has %lld elements of %s, it needs %lld of I32",
                        t->name, (long long)t->elems, t->type_name, (long long)l->k);
-    for (int64_t i = 0; t->data && i < l->k; i++)
-        if (word_at(t, i) != (uint32_t)(i / l->group))
-            return oq_fail(
-                l->env, OQ_E_UNSUPPORTED,
-                "tensor '%s' puts column %lld into group %d (act-order), which is not in this build yet",
-                t->name, (long long)i, (int)word_at(t, i));
-    return OQ_OK;
+    for (int64_t i = 0; t->data && i < l->k && !l->reordered; i++)
+        l->reordered = word_at(t, i) != (uint32_t)(i / l->group);
+    if (!l->reordered) return OQ_OK;
+    if (l->layout->packing == OQ_PACK_ROWS)
+        return oq_fail(
+            l->env, OQ_E_UNSUPPORTED,
+            "tensor '%s' has columns out of order (actorder), which this packing is not read with yet",
+            t->name);
+    return check_group_sizes(l);
 }
 
 static oq_status refuse_unknown(const layer *l)
@@ -394,6 +450,8 @@ static void fill(const layer *l, oq_part_source *out)
     for (int p = OQ_PLANE_DATA; p <= OQ_PLANE_ZERO; p++) out->plane[p] = common;
     out->plane[OQ_PLANE_DATA].tensor = l->codes;
     out->plane[OQ_PLANE_DATA].make = makers[layout->packing].codes;
+    if (l->reordered) out->plane[OQ_PLANE_DATA].of = l->index;
+    if (l->reordered) out->plane[OQ_PLANE_ORDER] = (oq_plane_source){.tensor = l->index, .make = make_order};
     out->plane[OQ_PLANE_SCALE].tensor = l->scale;
     out->plane[OQ_PLANE_SCALE].make = makers[layout->packing].scales;
     out->plane[OQ_PLANE_ZERO].tensor = l->zero;

@@ -89,8 +89,8 @@ typedef oq_place (*oq_map_name)(void *user, const char *name);
 oq_status oq_resolve_layer(oq_env *env, oq_resolved *resolved, const oq_resolved_component *component,
                            const oq_layer_desc *layer, const oq_ckpt *ckpt, oq_map_name map_name,
                            void *map_user, oq_layer_choice *out);
-/* Does the file store the parts of this product so differently (formats of their own, or some plain) that each must be
- * multiplied by itself? Only where the dialect allows it. Counts nothing. */
+/* Does the file store the parts of this product so differently that each must be multiplied by itself: in formats of their
+ * own, some plain, activations treated in another way, factors or branches of their own? Counts nothing. */
 oq_status oq_resolve_apart(oq_env *env, oq_resolved *resolved, const oq_resolved_component *component,
                            const oq_layer_desc *layer, const oq_ckpt *ckpt, oq_map_name map_name,
                            void *map_user, bool *out);

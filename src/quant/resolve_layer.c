@@ -112,6 +112,7 @@ static oq_status locate_part(const decision *d, int i, bool *found)
     oq_part_source *part = &d->out->part[i];
     OQ_TRY(d->component->dialect->locate(d->env, &d->component->declared, d->ckpt, place.name,
                                          whole ? whole : l->part_n[i], l->k, part, found));
+    if (!*found) *part = (oq_part_source){0};
     part->first = place.first;
     part->whole = whole;
     part->halves_swapped = place.halves_swapped;
@@ -138,7 +139,12 @@ static oq_status check_rows(decision *d)
     for (int i = 0; !d->out->together && i < d->layer->n_parts; i++) {
         const oq_part_source *part = &d->out->part[i];
         const int64_t n = d->layer->part_n[i], head = part->halves_swapped ? n - n / 2 : n;
-        if (!part->whole) continue;
+        if (!part->whole || !part->format) continue;
+        if (part->halves_swapped && part->rank)
+            return oq_fail(
+                d->env, OQ_E_UNSUPPORTED,
+                "%s: '%s' has a low-rank branch and its halves stand in the other order in the file",
+                d->component->name, d->layer->parts[i]);
         if (oq_format_rows_separable(part->format, part->first, head, part->whole, d->layer->k) &&
             (head == n ||
              oq_format_rows_separable(part->format, part->first + n / 2, head, part->whole, d->layer->k)))
@@ -159,19 +165,12 @@ static oq_status locate_parts(decision *d, int *n_found)
     *n_found = 0;
     OQ_TRY(
         oq_arena_new(&d->resolved->arena, (size_t)l->n_parts, sizeof *d->out->part, l->name, &d->out->part));
-    int found_at = -1, plain_at = -1;
     for (int i = 0; i < l->n_parts; i++) {
         bool found = false;
         OQ_TRY(locate_part(d, i, &found));
         *n_found += found;
-        *(found ? &found_at : &plain_at) = i;
     }
-    if (found_at < 0) return OQ_OK;
-    if (plain_at < 0) return check_rows(d);
-    return oq_fail(d->env, OQ_E_MISMATCH,
-                   "%s: '%s' is quantized in the file but '%s' is plain, and both are parts of one "
-                   "product '%s'",
-                   d->component->name, l->parts[found_at], l->parts[plain_at], l->name);
+    return *n_found == 0 ? OQ_OK : check_rows(d);
 }
 
 static bool is_per_tensor(const oq_format *f)
@@ -179,31 +178,25 @@ static bool is_per_tensor(const oq_format *f)
     return f->block_n == 0 && f->block_k == 0;
 }
 
-/* The whole layer's format. Per-tensor scales of fused parts become a scale per row, which is exact: no code
- * changes. */
-static oq_status whole_format(const decision *d, const oq_format **out)
+/* The format that holds the parts' rows in one; NULL: none does. Per-tensor scales of fused parts become a scale per row,
+ * which is exact: no code changes. */
+static const oq_format *whole_format(const decision *d)
 {
     const oq_layer_desc *l = d->layer;
     const oq_format *whole = d->out->part[0].format;
-    *out = whole;
-    if (d->out->together) return OQ_OK;
     for (int i = 1; i < l->n_parts; i++) {
         const oq_format *f = d->out->part[i].format;
         if (f == whole) continue;
         const bool scales_per_row =
             (is_per_tensor(f) && whole->block_n == 1) || (f->block_n == 1 && is_per_tensor(whole));
-        if (!scales_per_row || f->element != whole->element)
-            return oq_fail(d->env, OQ_E_MISMATCH,
-                           "%s: '%s' is stored as %s but '%s' as %s, and both are parts of one product "
-                           "'%s'",
-                           d->component->name, l->parts[0], whole->name, l->parts[i], f->name, l->name);
+        if (!scales_per_row || f->element != whole->element) return NULL;
         if (f->block_n == 1) whole = f;
     }
-    if (l->n_parts > 1 && is_per_tensor(whole))
-        whole = whole->element == &oq_dtype_i8 ? &oq_format_int8_channel : &oq_format_fp8_e4m3_channel;
-    if (l->n_parts > 1 && whole == &oq_format_nvfp4) whole = &oq_format_nvfp4_rows;
-    *out = whole;
-    return OQ_OK;
+    if (l->n_parts == 1) return whole;
+    if (is_per_tensor(whole))
+        return whole->element == &oq_dtype_i8 ? &oq_format_int8_channel : &oq_format_fp8_e4m3_channel;
+    if (whole == &oq_format_nvfp4) return &oq_format_nvfp4_rows;
+    return whole == &oq_format_nvfp4_inverse ? &oq_format_nvfp4_inverse_rows : whole;
 }
 
 /* Does a block of rows reach from one part into the next? */
@@ -234,28 +227,36 @@ static const oq_format *align_blocks(const decision *d, const oq_format *whole)
     return &oq_format_fp8_e4m3_group128;
 }
 
+/* Do the parts go into one product? All are quantized, by the same treatment of x, and one format holds them. */
+static bool go_together(const decision *d)
+{
+    oq_scheme first, other;
+    if (d->layer->n_parts == 1) return true;
+    for (int i = 0; i < d->layer->n_parts; i++) {
+        if (!d->out->part[i].format) return false;
+        oq_part_scheme(&d->out->part[i], i ? &other : &first);
+        if (i && (other.act != first.act || other.act_scale != first.act_scale)) return false;
+        if (!oq_scheme_is_bare(i ? &other : &first)) return false;
+    }
+    return whole_format(d) != NULL;
+}
+
 static oq_status use_file(decision *d)
 {
-    const oq_layer_desc *l = d->layer;
-    const oq_part_source *first = &d->out->part[0];
-    const oq_format *whole = NULL;
-    OQ_TRY(whole_format(d, &whole));
-    whole = align_blocks(d, whole);
-    for (int i = 1; i < l->n_parts; i++)
-        if (d->out->part[i].act != first->act || d->out->part[i].act_scale != first->act_scale)
-            return oq_fail(d->env, OQ_E_MISMATCH,
-                           "%s: activations of '%s' are %s but those of '%s' are %s, and both are parts "
-                           "of one product '%s'",
-                           d->component->name, l->parts[0], oq_act_scale_name(first->act_scale), l->parts[i],
-                           oq_act_scale_name(d->out->part[i].act_scale), l->name);
-    d->out->scheme = (oq_scheme){.weight = whole, .act = first->act, .act_scale = first->act_scale};
-    d->out->quantized = d->out->serialized = true;
+    if (!d->out->together && !go_together(d)) /* the plan takes such parts apart before it asks */
+        return oq_fail(d->env, OQ_E_MISMATCH, "%s: the parts of '%s' are stored unlike each other",
+                       d->component->name, d->layer->name);
+    oq_part_scheme(&d->out->part[0], &d->out->scheme);
+    if (!d->out->together) d->out->scheme.weight = align_blocks(d, whole_format(d));
+    d->out->serialized = d->out->quantized = true;
     return set_reason(d, d->component->declared.method->name);
 }
 
 static oq_status fail_planes_though(const decision *d, const char *why)
 {
-    const oq_ckpt_tensor *t = d->out->part[0].plane[OQ_PLANE_DATA].tensor;
+    int i = 0;
+    while (!d->out->part[i].format) i++;
+    const oq_ckpt_tensor *t = d->out->part[i].plane[OQ_PLANE_DATA].tensor;
     return oq_fail(d->env, OQ_E_MISMATCH, "%s: layer '%s' is %s, but tensor '%s' is %s in the file",
                    d->component->name, d->layer->name, why, t->name, t->type_name);
 }
@@ -385,17 +386,19 @@ oq_status oq_resolve_apart(oq_env *env, oq_resolved *resolved, const oq_resolved
                   .map_name = map_name,
                   .map_user = map_user,
                   .out = &choice};
+    int n_found = 0;
     *out = false;
-    if (layer->n_parts < 2 || !component->dialect || !component->dialect->types_of_their_own || !ckpt) return OQ_OK;
+    if (layer->n_parts < 2 || !component->dialect || !ckpt) return OQ_OK;
     OQ_TRY(oq_arena_new(&resolved->arena, (size_t)layer->n_parts, sizeof *choice.part, layer->name,
                         &choice.part));
     for (int i = 0; i < layer->n_parts; i++) {
         bool found = false;
         OQ_TRY(locate_part(&d, i, &found));
         const oq_format *f = found ? choice.part[i].format : NULL;
-        *out |= f != choice.part[0].format;
+        n_found += found;
         *out |= f && !choice.part[i].whole &&
                 !oq_format_rows_separable(f, 0, layer->part_n[i], layer->n, layer->k);
     }
+    if (n_found > 0 && !is_together(&d)) *out |= !go_together(&d);
     return OQ_OK;
 }

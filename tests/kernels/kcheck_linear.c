@@ -90,6 +90,27 @@ static void random_codes(kc_rng *rng, const oq_format *f, const oq_planes_mut *p
         if ((code[i] & 0x7f) == 0x7f) code[i] ^= 1;
 }
 
+/* Factors within a power of two of 1, a random order, a branch of about the product's size. */
+static void make_around(kcheck *kc, kc_rng *rng, problem *p, oq_planes_mut *planes)
+{
+    const int64_t n = p->s.n, k = p->s.k;
+    for (int i = OQ_PLANE_SMOOTH; i < OQ_N_PLANES; i++) {
+        const size_t bytes = oq_scheme_plane_bytes(&p->spec.scheme, (oq_plane)i, n, k);
+        if (bytes == 0) continue;
+        kc_buf_free(kc, &p->planes[i]);
+        p->planes[i] = kc_buf_new(kc, bytes, 4);
+        planes->plane[i] = p->planes[i].data;
+        float *const at = p->planes[i].data;
+        for (size_t j = 0; j < bytes / sizeof *at; j++)
+            at[j] = i == OQ_PLANE_SMOOTH ? kc_uniform(rng, 0.5f, 2.0f) : 0.1f * kc_normal(rng);
+    }
+    int32_t *const order = planes->plane[OQ_PLANE_ORDER];
+    for (int64_t i = 0; order && i < k; i++) {
+        const int64_t j = (int64_t)kc_below(rng, (int)(i + 1));
+        order[i] = order[j], order[j] = (int32_t)i;
+    }
+}
+
 /* Weights: encoded from numbers, or (all codes) random bytes under random scales. */
 static void make_weight(kcheck *kc, kc_rng *rng, problem *p, kc_class class, bool all_codes)
 {
@@ -127,6 +148,7 @@ static void make_weight(kcheck *kc, kc_rng *rng, problem *p, kc_class class, boo
                                                                                                     : 448.0f);
         planes.plane[OQ_PLANE_INPUT_SCALE] = p->planes[OQ_PLANE_INPUT_SCALE].data;
     }
+    make_around(kc, rng, p, &planes);
     for (int i = 0; i < OQ_N_PLANES; i++) p->view.plane[i] = planes.plane[i];
 }
 
@@ -165,6 +187,48 @@ static void operand_free(kcheck *kc, operand *o)
     oq_free(kc->env, o->scale);
 }
 
+/* Rows as the scheme prepares them, in f32 as it says. */
+static void prepare_x(kcheck *kc, const problem *p, float *all)
+{
+    const oq_scheme *const s = &p->spec.scheme;
+    const float *const smooth = p->view.plane[OQ_PLANE_SMOOTH];
+    const int32_t *const order = p->view.plane[OQ_PLANE_ORDER];
+    float *const from = kc_new(kc, (size_t)p->s.k * sizeof *from);
+    for (int64_t i = 0; i < p->s.m; i++) {
+        float *const row = all + i * p->s.k;
+        memcpy(from, row, (size_t)p->s.k * sizeof *from);
+        for (int64_t j = 0; j < p->s.k; j++) {
+            const int64_t at = order ? order[j] : j;
+            const float x = smooth ? from[at] * smooth[at] : from[at];
+            row[j] = p->x.t.dtype == &oq_dtype_bf16 ? oq_bf16_round(x) : x;
+        }
+        for (int64_t j = 0; s->rotate && j < p->s.k; j += s->rotate) oq_rotate(row + j, s->rotate);
+    }
+    oq_free(kc->env, from);
+}
+
+/* LLM.int8: columns with an outlier stay, the rest is i8 under the largest number that is none. */
+static void split_outliers(const problem *p, operand *out)
+{
+    const float limit = p->spec.scheme.outlier;
+    const int64_t m = p->s.m, k = p->s.k;
+    for (int64_t j = 0; j < k; j++) {
+        bool column = false;
+        for (int64_t i = 0; i < m; i++) column |= fabsf(out->value[i * k + j]) >= limit;
+        for (int64_t i = 0; i < m; i++) out->scale[i * k + j] = column ? 1.0f : 0.0f; /* 0: to quantize */
+    }
+    for (int64_t i = 0; i < m; i++) {
+        float amax = 0.0f, *const row = out->value + i * k, *const scale = out->scale + i * k;
+        for (int64_t j = 0; j < k; j++)
+            if (fabsf(row[j]) < limit && fabsf(row[j]) > amax) amax = fabsf(row[j]);
+        for (int64_t j = 0; j < k; j++) {
+            if (scale[j] > 0) continue;
+            row[j] = amax > 0 ? rintf(row[j] * (127.0f / amax)) : 0.0f;
+            scale[j] = amax > 0 ? amax * (1.0f / 127.0f) : 1.0f;
+        }
+    }
+}
+
 static void operand_of_x(kcheck *kc, const problem *p, operand *out)
 {
     const oq_scheme *const scheme = &p->spec.scheme;
@@ -174,11 +238,18 @@ static void operand_of_x(kcheck *kc, const problem *p, operand *out)
                                                                 kc_new(kc, (size_t)k * sizeof *scales);
     char *const codes = kc_new(kc, (size_t)k);
     kc_matrix_get(&p->x, out->value);
-    for (int64_t i = 0; i < m; i++) {
+    prepare_x(kc, p, out->value);
+    float global = 0.0f;
+    for (int64_t i = 0; i < m * k; i++)
+        if (fabsf(out->value[i]) > global) global = fabsf(out->value[i]);
+    global = global > 0 ? global / 2688.0f : 1.0f;
+    const float under = scheme->act_scale == OQ_ACT_DYNAMIC_NVFP4 ? global : fixed ? *fixed : 0.0f;
+    if (scheme->outlier > 0) split_outliers(p, out);
+    for (int64_t i = 0; i < m && !(scheme->outlier > 0); i++) {
         memcpy(row, out->value + i * k, (size_t)k * sizeof *row);
         scales[0] = 1.0f;
         if (scheme->act) {
-            oq_act_quantize_row(scheme, fixed ? *fixed : 0.0f, row, k, codes, scales);
+            oq_act_quantize_row(scheme, under, row, k, codes, scales);
             scheme->act->to_f32(out->value + i * k, codes, (size_t)k);
         }
         for (int64_t j = 0; j < k; j++) out->scale[i * k + j] = scales[scheme->act ? j / group : 0];
@@ -205,6 +276,27 @@ static void operand_of_w(const problem *p, operand *out)
             out->scale[r * k + j] = scale ? scale[r / bn * oq_ceil_div(k, bk) + j / bk] : 1.0f;
 }
 
+/* The low-rank branch's part of y[i, j], and how far f32 may be off. */
+static double branch_at(const problem *p, const float *x, int64_t i, int64_t j, double *error)
+{
+    const int64_t k = p->s.k, rank = p->spec.scheme.rank;
+    const float *const down = p->view.plane[OQ_PLANE_DOWN], *const up = p->view.plane[OQ_PLANE_UP];
+    double y = 0.0, size = 0.0;
+    *error = 0.0;
+    for (int64_t r = 0; r < rank; r++) {
+        double sum = 0.0, abs_sum = 0.0;
+        for (int64_t l = 0; l < k; l++) {
+            const double a = (double)x[i * k + l] * (double)down[r * k + l];
+            sum += a, abs_sum += fabs(a);
+        }
+        y += sum * (double)up[j * rank + r];
+        size += fabs(sum * (double)up[j * rank + r]);
+        *error += kc_sum_error(k, abs_sum) * fabs((double)up[j * rank + r]);
+    }
+    if (rank) *error += kc_sum_error(rank, size) + KC_EPS * fabs(y);
+    return y;
+}
+
 static void expect(kcheck *kc, problem *p)
 {
     const int64_t m = p->s.m, n = p->s.n, k = p->s.k;
@@ -215,6 +307,8 @@ static void expect(kcheck *kc, problem *p)
         w.value[i] = oq_bf16_round(w.value[i] * w.scale[i]);
         w.scale[i] = 1.0f;
     }
+    float *const raw = kc_new(kc, (size_t)(m * k) * sizeof *raw);
+    kc_matrix_get(&p->x, raw);
     p->want = kc_new(kc, (size_t)(m * n) * sizeof(double));
     p->bound = kc_new(kc, (size_t)(m * n) * sizeof(double));
     for (int64_t i = 0; i < m; i++)
@@ -229,11 +323,14 @@ static void expect(kcheck *kc, problem *p)
             }
             if (p->exact) sum = codes * (double)x.scale[i * k] * (double)w.scale[j * k];
             const double bias = p->has_bias ? (double)((float *)p->bias.data)[j] : 0.0;
-            const double error = p->exact ? 4.0 * KC_EPS * fabs(sum) : kc_sum_error(k, abs_sum);
+            double error = p->exact ? 4.0 * KC_EPS * fabs(sum) : kc_sum_error(k, abs_sum), branch_error;
+            sum += branch_at(p, raw, i, j, &branch_error);
+            error += branch_error;
             p->want[i * n + j] = sum + bias;
             p->bound[i * n + j] =
                 error + 2.0 * KC_EPS * fabs(bias) + kc_store_error(p->y.t.dtype, fabs(sum + bias) + error);
         }
+    oq_free(kc->env, raw);
     operand_free(kc, &x);
     operand_free(kc, &w);
 }
@@ -290,18 +387,24 @@ static const char *run_twice(kcheck *kc, kc_row *row, const oq_linear_kernel *ke
     return same ? NULL : "one thread gives other bits than all";
 }
 
-static void check_case(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, const oq_scheme *scheme,
-                       int index)
+/* As a backend asks: for schemes that are not bare, only those that take them. */
+static bool takes(const oq_linear_kernel *kernel, const oq_linear_spec *spec)
+{
+    return (kernel->around || oq_scheme_is_bare(&spec->scheme)) && kernel->accepts(spec);
+}
+
+static void check_shape(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, const oq_scheme *scheme,
+                        int index, shape s)
 {
     const kc_class class = (kc_class)(index % KC_N_CLASSES);
     const int variant = index * 7 % 16;
     const bool all_codes = index % 3 == 1 && class != KC_DENORMALS;
-    problem p = {.s = shapes[(size_t)index % OQ_COUNT(shapes)]};
+    problem p = {.s = s};
     kc_rng rng = kc_rng_new(kc, scheme->weight->name, index);
     p.spec = (oq_linear_spec){*scheme, p.s.n, p.s.k};
-    if (!kernel->accepts(&p.spec)) return;
+    if (!takes(kernel, &p.spec)) return;
     p.exact = kernel->need && scheme->act == &oq_dtype_i8 && scheme->weight->element == &oq_dtype_i8 &&
-              scheme->act_scale != OQ_ACT_DYNAMIC_GROUP;
+              oq_scheme_is_bare(scheme) && scheme->act_scale != OQ_ACT_DYNAMIC_GROUP;
     make_weight(kc, &rng, &p, class, all_codes);
     make_input(kc, &rng, &p, class, variant);
     p.rounded = strstr(kernel->name, "_wany_abf16_") && p.x.t.dtype == &oq_dtype_bf16;
@@ -319,6 +422,52 @@ static void check_case(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, 
             p.y.t.dtype->label, p.has_bias ? ", bias" : "", variant & 4 ? ", ld > cols" : "",
             all_codes ? ", all codes" : "");
     problem_free(kc, &p);
+}
+
+static void check_case(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, const oq_scheme *scheme,
+                       int index)
+{
+    check_shape(kc, row, kernel, scheme, index, shapes[(size_t)index % OQ_COUNT(shapes)]);
+}
+
+/* What layers do around their products, one by one and together. */
+static void check_around(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel)
+{
+    static const oq_scheme schemes[] = {
+        {.weight = &oq_format_int4z_g32, .order = true},
+        {.weight = &oq_format_nvfp4,
+         .act = &oq_dtype_f4_e2m1,
+         .act_scale = OQ_ACT_STATIC_NVFP4,
+         .smooth = true},
+        {.weight = &oq_format_nvfp4, .act = &oq_dtype_f4_e2m1, .act_scale = OQ_ACT_DYNAMIC_NVFP4},
+        {.weight = &oq_format_nvfp4,
+         .act = &oq_dtype_f4_e2m1,
+         .act_scale = OQ_ACT_STATIC_NVFP4,
+         .smooth = true,
+         .rank = 5},
+        {.weight = &oq_format_int8_channel,
+         .act = &oq_dtype_i8,
+         .act_scale = OQ_ACT_STATIC_TENSOR,
+         .smooth = true},
+        {.weight = &oq_format_int8_channel,
+         .act = &oq_dtype_i8,
+         .act_scale = OQ_ACT_DYNAMIC_TOKEN,
+         .rotate = 16},
+        {.weight = &oq_format_int8_channel,
+         .act = &oq_dtype_i8,
+         .act_scale = OQ_ACT_DYNAMIC_TOKEN,
+         .outlier = 2.0f},
+        {.weight = &oq_format_int4_g64, .smooth = true, .order = true, .rotate = 64, .rank = 32},
+        {.weight = &oq_format_bf16, .rank = 1},
+    };
+    static const shape sizes[] = {{1, 1, 64}, {3, 17, 128}, {33, 40, 192}, {513, 20, 64}, {70, 97, 320}};
+    for (size_t i = 0; i < OQ_COUNT(schemes); i++)
+        for (size_t s = 0; s < OQ_COUNT(sizes); s++)
+            for (int index = 0; index < 2 * KC_N_CLASSES; index++) {
+                const bool whole = schemes[i].outlier > 0 || schemes[i].act_scale == OQ_ACT_DYNAMIC_NVFP4;
+                if (whole && index % KC_N_CLASSES == KC_NAN_ROW) continue; /* it reaches every row */
+                check_shape(kc, row, kernel, &schemes[i], index, sizes[s]);
+            }
 }
 
 /* ---- speed --------------------------------------------------------------------------------------------- */
@@ -409,6 +558,7 @@ void kcheck_linear(kcheck *kc)
                 for (int c = 0; c < (takes_all(kernel) ? CASES / 3 : CASES); c++)
                     check_case(kc, &row, kernel, &scheme, c);
             }
+        if (kernel->around) check_around(kc, &row, kernel);
         kc_row_print(&row);
     }
 }

@@ -29,4 +29,8 @@ extern const oq_linear_kernel oq_linear_wi8_ai8_avx512vnni;
 extern const oq_linear_kernel oq_linear_wi8_ai8_avxvnni;
 extern const oq_linear_kernel oq_linear_wi8_ai8_avx2;
 
+/* Products with what their layers do around them: linear_around.h. */
+extern const oq_linear_kernel oq_linear_around_avx512bf16, oq_linear_around_avx512vnni, oq_linear_around_avx512,
+    oq_linear_around_avxvnni, oq_linear_around_avx2;
+
 #endif

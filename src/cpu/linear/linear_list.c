@@ -12,7 +12,9 @@ const oq_linear_kernel *const oq_cpu_linear_list[] = {
     &oq_linear_wbf16_af32_avx2,       &oq_linear_wfp8_af32_avx2,
     &oq_linear_wfp8_afp8_avx2,        &oq_linear_wi8_af32_avx2,
     &oq_linear_wany_abf16_avx512bf16, &oq_linear_wany_af32_avx512,
-    &oq_linear_wany_af32_avx2,
+    &oq_linear_wany_af32_avx2,        &oq_linear_around_avx512bf16,
+    &oq_linear_around_avx512vnni,     &oq_linear_around_avx512,
+    &oq_linear_around_avxvnni,        &oq_linear_around_avx2,
 #endif
     &oq_linear_wany_aany_ref,         NULL,
 };

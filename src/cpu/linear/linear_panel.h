@@ -168,7 +168,7 @@ static inline bool oq_panel_any(const oq_linear_spec *spec)
     return s->weight->decode_span && (!s->act || groups) && oq_panel_fits(spec);
 }
 
-/* Exact in int32: 127 * 128 * k stays below 2^31. */
+/* Exact in int32: 128 * 128 * k stays below 2^31. */
 static inline bool oq_panel_int8(const oq_linear_spec *spec)
 {
     const oq_scheme *const s = &spec->scheme;

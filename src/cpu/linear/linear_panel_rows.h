@@ -109,13 +109,13 @@ static inline void f32_prologue(const oq_panel_job *job, int64_t row)
     job->row_scale[row] = scale;
 }
 
-/* ---- rows of x as integers: codes in [-127, 127], as i16 or as u8 with 128 added ----------------------- */
+/* ---- rows of x as integers: codes in [-128, 127], as i16 or as u8 with 128 added ----------------------- */
 
 /* 1.5 * 2^23 + v has the nearest even integer of v in its low bits. */
 static inline uint32_t int_bits(float v)
 {
     v = v > 127.0f ? 127.0f : v;
-    v = v < -127.0f ? -127.0f : v;
+    v = v < -128.0f ? -128.0f : v;
     return oq_f32_bits(v + 0x1.8p23f);
 }
 

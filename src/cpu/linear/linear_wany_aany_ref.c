@@ -1,7 +1,8 @@
 /* linear_wany_aany_ref.c -- the truth that every fast kernel is measured against, for every scheme there is:
- * weights by their format's decode_row, activations by oq_act_quantize_row, the sum in double, one rounding
- * at the end. Packed weights are the canonical planes one after another. */
+ * weights by their format's decode_row, activations by oq_act_quantize_row (smoothed, ordered, rotated before), the sum and
+ * the low-rank branch in double, one rounding at the end. Packed weights are the canonical planes one after another. */
 #include "cpu/linear/linear.h"
+#include "cpu/linear/linear_around.h"
 
 #include <string.h>
 
@@ -48,57 +49,45 @@ oq_planes oq_linear_planes(const oq_linear_spec *spec, const void *packed)
     return planes;
 }
 
-/* Scratch: x after its quantization [m, k]; per row of x its codes and scales; one decoded row of W per task.
- */
+/* Scratch: x after its quantization [m, k]; what the low-rank branch makes of x as it came [m, rank]; per row of x its codes
+ * and scales; one decoded row of W per task; columns of outliers. */
 typedef struct ref_job {
     const oq_linear_args *args;
     oq_planes planes;
-    float *x;                              /* [m, k] */
-    char *codes;                           /* [m, k] bytes */
-    float *scales;                         /* [m, groups] */
-    float *rows;                           /* [tasks, k] */
-    int64_t m, n, k, run, groups, n_tasks; /* run: columns of x under one scale */
+    oq_around_whole whole;
+    float *x;         /* [m, k] */
+    double *branch;   /* [m, rank] */
+    char *codes;      /* [m, k] bytes */
+    float *scales;    /* [m, k] */
+    float *rows;      /* [tasks, k] */
+    uint8_t *outlier; /* [k] */
+    int64_t m, n, k, rank, n_tasks;
 } ref_job;
 
 static size_t job_layout(ref_job *job, const oq_linear_spec *spec, int64_t m, char *scratch)
 {
     const size_t um = (size_t)m, uk = (size_t)spec->k;
-    job->m = m, job->n = spec->n, job->k = spec->k;
-    job->run = oq_act_run(spec->scheme.act_scale, spec->k);
-    job->groups = oq_ceil_div(spec->k, job->run);
+    job->m = m, job->n = spec->n, job->k = spec->k, job->rank = spec->scheme.rank;
     job->n_tasks = oq_min_i64(MAX_TASKS, spec->n);
     size_t at = 0;
     job->x = scratch ? (float *)(scratch + at) : NULL;
     at += oq_align_up(um * uk * sizeof(float), ALIGN);
+    job->branch = scratch ? (double *)(scratch + at) : NULL;
+    at += oq_align_up(um * (size_t)job->rank * sizeof(double), ALIGN);
     job->codes = scratch ? scratch + at : NULL;
     at += oq_align_up(um * uk, ALIGN);
     job->scales = scratch ? (float *)(scratch + at) : NULL;
-    at += oq_align_up(um * (size_t)job->groups * sizeof(float), ALIGN);
+    at += oq_align_up(um * uk * sizeof(float), ALIGN);
     job->rows = scratch ? (float *)(scratch + at) : NULL;
-    return at + (size_t)job->n_tasks * uk * sizeof(float);
+    at += (size_t)job->n_tasks * uk * sizeof(float);
+    job->outlier = scratch ? (uint8_t *)(scratch + at) : NULL;
+    return at + uk;
 }
 
 static size_t ref_scratch_bytes(const oq_linear_spec *spec, int64_t m)
 {
     ref_job job;
     return job_layout(&job, spec, m, NULL);
-}
-
-static void activate_row(void *user, int64_t i, int worker)
-{
-    (void)worker;
-    const ref_job *const job = user;
-    const oq_tensor *const x = &job->args->x;
-    const oq_scheme *const scheme = &job->args->spec->scheme;
-    float *const row = job->x + i * job->k;
-    x->dtype->to_f32(row, (const char *)x->data + (size_t)(i * x->ld) * x->dtype->bytes, (size_t)job->k);
-    if (!scheme->act) return;
-    char *const codes = job->codes + i * job->k;
-    float *const scales = job->scales + i * job->groups;
-    const float *const fixed = job->planes.plane[OQ_PLANE_INPUT_SCALE];
-    oq_act_quantize_row(scheme, fixed ? *fixed : 0.0f, row, job->k, codes, scales);
-    scheme->act->to_f32(row, codes, (size_t)job->k);
-    for (int64_t j = 0; j < job->k; j++) row[j] *= scales[j / job->run];
 }
 
 static double dot(const float *a, const float *b, int64_t k)
@@ -109,6 +98,38 @@ static double dot(const float *a, const float *b, int64_t k)
         for (int j = 0; j < LANES; j++) sum[j] += (double)a[i + j] * (double)b[i + j];
     for (; i < k; i++) sum[0] += (double)a[i] * (double)b[i];
     return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
+/* Row i of x as f32, its part in the branch, and what stands before its quantization. */
+static void take_row(void *user, int64_t i, int worker)
+{
+    (void)worker;
+    const ref_job *const job = user;
+    const oq_tensor *const x = &job->args->x;
+    float *const row = job->x + i * job->k, *const raw = job->scales + i * job->k;
+    x->dtype->to_f32(raw, (const char *)x->data + (size_t)(i * x->ld) * x->dtype->bytes, (size_t)job->k);
+    const float *const down = job->planes.plane[OQ_PLANE_DOWN];
+    for (int64_t r = 0; r < job->rank; r++)
+        job->branch[i * job->rank + r] = dot(raw, down + r * job->k, job->k);
+    oq_around_row(row, raw, x->dtype, job->args->spec, &job->planes);
+}
+
+static void activate_row(void *user, int64_t i, int worker)
+{
+    (void)worker;
+    const ref_job *const job = user;
+    const float *const fixed = job->planes.plane[OQ_PLANE_INPUT_SCALE];
+    oq_around_quantize(job->x + i * job->k, &job->args->spec->scheme, &job->whole, fixed ? *fixed : 0.0f,
+                       job->k, (uint8_t *)job->codes + i * job->k, job->scales + i * job->k);
+}
+
+static double branch_at(const ref_job *job, int64_t i, int64_t n)
+{
+    const float *const up = job->planes.plane[OQ_PLANE_UP];
+    double sum = 0.0;
+    for (int64_t r = 0; r < job->rank; r++)
+        sum += job->branch[i * job->rank + r] * (double)up[n * job->rank + r];
+    return sum;
 }
 
 /* Columns task, task + n_tasks, ... of y. */
@@ -123,7 +144,7 @@ static void multiply(void *user, int64_t task, int worker)
         f->decode_row(f, w, &job->planes, n, job->n, job->k);
         const double bias = a->bias ? (double)a->bias[n] : 0.0;
         for (int64_t i = 0; i < job->m; i++) {
-            const float y = (float)(dot(job->x + i * job->k, w, job->k) + bias);
+            const float y = (float)(dot(job->x + i * job->k, w, job->k) + branch_at(job, i, n) + bias);
             a->y.dtype->from_f32((char *)a->y.data + (size_t)(i * a->y.ld + n) * a->y.dtype->bytes, &y, 1);
         }
     }
@@ -135,6 +156,8 @@ static void ref_run(oq_device *device, const oq_linear_args *args)
     job_layout(&job, args->spec, args->x.rows, args->scratch);
     job.args = args;
     job.planes = oq_linear_planes(args->spec, args->packed);
+    oq_pool_run(device->pool, job.m, take_row, &job);
+    oq_around_look(&job.whole, job.outlier, &args->spec->scheme, job.x, job.m, job.k);
     oq_pool_run(device->pool, job.m, activate_row, &job);
     oq_pool_run(device->pool, job.n_tasks, multiply, &job);
 }
@@ -147,4 +170,5 @@ const oq_linear_kernel oq_linear_wany_aany_ref = {
     .pack = ref_pack,
     .scratch_bytes = ref_scratch_bytes,
     .run = ref_run,
+    .around = true,
 };

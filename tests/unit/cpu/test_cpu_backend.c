@@ -127,6 +127,8 @@ static void test_every_scheme_runs_somewhere(void **state)
             assert_non_null(kernel);
             assert_string_equal(kernel->name, "linear_wany_aany_ref");
         }
+    const oq_linear_spec around = {{.weight = &oq_format_int4_g32, .order = true}, 3, 5};
+    assert_string_equal(oq_backend_cpu.find_linear(device, &around)->name, "linear_wany_aany_ref");
     oq_backend_cpu.close(env, device);
 }
 
@@ -188,7 +190,8 @@ static void test_linear_list(void **state)
         const oq_linear_kernel *const kernel = oq_cpu_linear_list[n];
         assert_true(kernel->accepts && kernel->packed_bytes && kernel->pack && kernel->scratch_bytes &&
                     kernel->run);
-        assert_true(strncmp(kernel->name, "linear_w", 8) == 0);
+        assert_true(
+            strncmp(kernel->name, kernel->around && kernel->need ? "linear_around_" : "linear_w", 8) == 0);
         for (size_t i = 0; i < n; i++) assert_string_not_equal(oq_cpu_linear_list[i]->name, kernel->name);
     }
     assert_true(n > 0 && oq_cpu_linear_list[n - 1]->need == 0);

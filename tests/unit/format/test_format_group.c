@@ -370,6 +370,45 @@ static void test_act_nvfp4(void **state)
     assert_true(oq_act_is_static(OQ_ACT_STATIC_NVFP4) && !oq_act_is_static(OQ_ACT_DYNAMIC_MX));
 }
 
+/* The Kronecker power of the matrix of four, entry by entry; twice is nothing. */
+static void test_rotate(void **state)
+{
+    (void)state;
+    static const int four[4][4] = {{1, 1, 1, -1}, {1, 1, -1, 1}, {1, -1, 1, 1}, {-1, 1, 1, 1}};
+    for (int64_t group = 4; group <= 256; group *= 4) {
+        float *x = gauss(group, 3), y[256];
+        memcpy(y, x, (size_t)group * sizeof *y);
+        oq_rotate(y, group);
+        for (int64_t i = 0; i < group; i++) {
+            double sum = 0.0;
+            for (int64_t j = 0; j < group; j++) {
+                int sign = 1;
+                for (int64_t a = i, b = j, size = group; size > 1; a /= 4, b /= 4, size /= 4)
+                    sign *= four[a % 4][b % 4];
+                sum += (double)sign * (double)x[j];
+            }
+            assert_true(fabs(sum / sqrt((double)group) - (double)y[i]) < 1e-5);
+        }
+        oq_rotate(y, group);
+        for (int64_t i = 0; i < group; i++) assert_true(fabsf(y[i] - x[i]) < 1e-5f);
+        free(x);
+    }
+}
+
+/* A row of sixteen columns under one scale is no group of sixteen. */
+static void test_act_token_of_sixteen(void **state)
+{
+    (void)state;
+    const oq_scheme scheme = {
+        .weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN};
+    float x[16] = {0}, scale;
+    int8_t codes[16];
+    x[3] = -2.54f;
+    oq_act_quantize_row(&scheme, 0.0f, x, 16, codes, &scale);
+    assert_int_equal(codes[3], -127);
+    assert_true(fabsf(scale - 0.02f) < 1e-6f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,6 +424,8 @@ int main(void)
         cmocka_unit_test(test_what_each_format_keeps),
         cmocka_unit_test(test_act_mx),
         cmocka_unit_test(test_act_nvfp4),
+        cmocka_unit_test(test_rotate),
+        cmocka_unit_test(test_act_token_of_sixteen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,10 +124,10 @@ static void test_modelopt(void **state)
     accept(w, MIXED("a", "FP8"), &oq_format_fp8_e4m3_tensor, OQ_ACT_STATIC_TENSOR);
     refuse(w, MIXED("b", "FP8"), OQ_E_FORMAT,
            "tensor 'a.weight' is F8_E4M3, but quantized_layers does not name 'a'");
-    refuse(w, MIXED("a", "NVFP4_SVD"), OQ_E_UNSUPPORTED,
-           "layer 'a': quant_algo 'NVFP4_SVD' is not in this build yet; FP8, FP8_PER_CHANNEL_PER_TOKEN, "
+    refuse(w, MIXED("a", "W4A8_AWQ"), OQ_E_UNSUPPORTED,
+           "layer 'a': quant_algo 'W4A8_AWQ' is not in this build yet; FP8, FP8_PER_CHANNEL_PER_TOKEN, "
            "FP8_PB_WO, "
-           "W8A8_SQ_PER_CHANNEL, NVFP4, W4A16_NVFP4 and MXFP8 are");
+           "W8A8_SQ_PER_CHANNEL, NVFP4, NVFP4_AWQ, NVFP4_SVD, W4A16_NVFP4 and MXFP8 are");
     add(w, "a.weight_scale", &oq_dtype_f32, row_scales, N);
     refuse(w, MODELOPT("FP8"), OQ_E_FORMAT,
            "scale 'a.weight_scale' is [4]; the metadata says one scale for the whole weight");
@@ -138,10 +138,21 @@ static void test_modelopt(void **state)
     add(w, "a.input_scale", &oq_dtype_f32, &one, -1);
     accept(w, MODELOPT("W8A8_SQ_PER_CHANNEL"), &oq_format_int8_channel, OQ_ACT_STATIC_TENSOR);
     add(w, "a.pre_quant_scale", &oq_dtype_bf16, plain, K);
-    refuse(w, MODELOPT("W8A8_SQ_PER_CHANNEL"), OQ_E_UNSUPPORTED,
-           "tensor 'a.pre_quant_scale' scales the activations of its layer before they are quantized, which "
-           "is not in "
-           "this build yet");
+    refuse(w, MODELOPT("W8A8_SQ_PER_CHANNEL"), OQ_E_FORMAT,
+           "tensor 'a.pre_quant_scale' is 0 at index 0; it must be positive and finite");
+    static float factors[K] = {1, 2, 1, 2, 1, 2, 1, 2};
+    add(w, "a.pre_quant_scale", &oq_dtype_f32, factors, K);
+    accept(w, MODELOPT("W8A8_SQ_PER_CHANNEL"), &oq_format_int8_channel, OQ_ACT_STATIC_TENSOR);
+    add(w, "a.pre_quant_scale", &oq_dtype_f32, factors, K - 1);
+    refuse(w, MODELOPT("W8A8_SQ_PER_CHANNEL"), OQ_E_FORMAT,
+           "tensor 'a.pre_quant_scale' has 7 values in 1 dimensions, its layer needs [8]");
+    start(w, &oq_dtype_f8_e4m3);
+    add(w, "a.weight_scale", &oq_dtype_f32, &one, -1);
+    add(w, "a.input_scale", &oq_dtype_f32, &one, -1);
+    add(w, "a.pre_quant_scale", &oq_dtype_f32, factors, K);
+    refuse(w, MODELOPT("FP8"), OQ_E_FORMAT,
+           "tensor 'a.pre_quant_scale' changes what layer 'a' computes, but its quant_algo is FP8, which has "
+           "none");
     start(w, &oq_dtype_bf16);
     accept(w, MODELOPT("FP8"), NULL, OQ_ACT_NONE);
     accept(w, MIXED("b", "FP8"), NULL, OQ_ACT_NONE);
@@ -358,8 +369,15 @@ static void test_bitsandbytes(void **state)
     }
     start(w, &oq_dtype_i8);
     add(w, "a.SCB", &oq_dtype_f32, scb, N);
-    refuse(w, config, OQ_E_UNSUPPORTED,
-           "tensor 'a.weight' is in bitsandbytes' LLM.int8, which is not in this build yet");
+    accept(w, config, &oq_format_int8_scb, OQ_ACT_DYNAMIC_TOKEN);
+    accept(w, NULL, &oq_format_int8_scb, OQ_ACT_DYNAMIC_TOKEN);
+    static uint8_t tiles = 3;
+    add(w, "a.weight_format", &oq_dtype_u8, &tiles, -1);
+    refuse(
+        w, config, OQ_E_UNSUPPORTED,
+        "tensor 'a.weight_format' is 3: codes in the order of a GPU are not in this build yet; 0, rows, is");
+    add(w, "a.SCB", &oq_dtype_f32, scb, N - 1);
+    refuse(w, config, OQ_E_FORMAT, "tensor 'a.SCB' has 3 values of F32, it needs 4 of F32");
     start(w, &oq_dtype_bf16);
     accept(w, config, NULL, OQ_ACT_NONE);
 }
@@ -385,9 +403,21 @@ static void test_blocks(void **state)
     accept(w, MODELOPT("W4A16_NVFP4"), &oq_format_nvfp4, OQ_ACT_NONE);
     refuse(w, MODELOPT("MXFP8"), OQ_E_FORMAT, "tensor 'a.weight' is U8, MXFP8 codes are F8_E4M3");
     add(w, "a.svdquant_lora_a", &oq_dtype_bf16, plain, K);
-    refuse(
-        w, MODELOPT("NVFP4"), OQ_E_UNSUPPORTED,
-        "tensor 'a.svdquant_lora_a' changes what layer 'a' computes, in a way that is not in this build yet");
+    refuse(w, MODELOPT("NVFP4"), OQ_E_FORMAT,
+           "tensor 'a.svdquant_lora_a' changes what layer 'a' computes, but its quant_algo is NVFP4, which "
+           "has none");
+    refuse(w, MODELOPT("NVFP4_SVD"), OQ_E_FORMAT,
+           "tensor 'a.svdquant_lora_a' is there, 'a.svdquant_lora_b' is missing");
+    static uint16_t lora[N * 2];
+    memory_ckpt_add(&w->ckpt, "a.svdquant_lora_b", &oq_dtype_bf16, lora, N, 2);
+    refuse(w, MODELOPT("NVFP4_SVD"), OQ_E_FORMAT,
+           "tensor 'a.svdquant_lora_a' has 8 values, a branch of rank 0 needs [0, 8]");
+    memory_ckpt_add(&w->ckpt, "a.svdquant_lora_a", &oq_dtype_bf16, lora, 1, K);
+    refuse(w, MODELOPT("NVFP4_SVD"), OQ_E_FORMAT,
+           "tensor 'a.svdquant_lora_b' has 8 values, a branch of rank 1 needs [4, 1]");
+    memory_ckpt_add(&w->ckpt, "a.svdquant_lora_b", &oq_dtype_bf16, lora, N, 1);
+    accept(w, MODELOPT("NVFP4_SVD"), &oq_format_nvfp4, OQ_ACT_STATIC_NVFP4);
+    memory_ckpt_remove(&w->ckpt, "a.svdquant_lora_b");
     memory_ckpt_remove(&w->ckpt, "a.svdquant_lora_a");
     memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f8_e4m3, e4m3, N, 2);
     refuse(w, MODELOPT("NVFP4"), OQ_E_FORMAT,

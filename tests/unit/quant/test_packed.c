@@ -238,6 +238,41 @@ static void test_rows(void **state)
     refuse(w, config, OQ_E_FORMAT, "tensor 'a.weight_shape' says [8, 41], its layer needs [8, 40]");
 }
 
+/* Columns out of order: sorted by their groups, and the plane of the layer's input says from where each came. */
+static void test_act_order(void **state)
+{
+    world *w = *state;
+    static uint8_t codes[N * K], plain[GROUPS * N * 4];
+    static int32_t order[K];
+    oq_part_source part;
+    oq_scheme scheme;
+    bool found = false;
+    float row[K];
+    start_gptq(w, 0x77777777u);
+    for (int c = 0; c < K; c++)
+        index_of[c] = c % 5 == 0; /* 8 columns of the second group among the first's 32 */
+    if (locate_k(w, GPTQ(", \"desc_act\": true"), K, &part, &found) != OQ_OK)
+        fail_msg("%s", oq_env_error(w->env));
+    assert_true(found);
+    oq_part_scheme(&part, &scheme);
+    assert_true(scheme.order && !oq_scheme_is_bare(&scheme));
+    oq_plane_read(&part.plane[OQ_PLANE_DATA], codes, (size_t)N * K / 2, N, K);
+    oq_plane_read(&part.plane[OQ_PLANE_SCALE], plain, sizeof plain, N, K);
+    oq_plane_read(&part.plane[OQ_PLANE_ORDER], order, sizeof order, N, K);
+    for (int r = 0; r < N; r++) {
+        part.format->decode_row(part.format, row, &(oq_planes){{codes, plain}}, r, N, K);
+        for (int i = 0; i < K; i++) {
+            const float wanted = (float)((int)code_of(r, order[i]) - 8) * scale_of(r, index_of[order[i]]);
+            assert_true(row[i] >= wanted && row[i] <= wanted);
+        }
+    }
+    for (int i = 1; i < K; i++) assert_true(i == 32 || order[i] > order[i - 1]);
+    index_of[1] = 1;
+    refuse(w, GPTQ(""), OQ_E_FORMAT, "tensor 'a.g_idx' puts 31 columns into group 0, not 32");
+    index_of[1] = -1;
+    refuse(w, GPTQ(""), OQ_E_FORMAT, "tensor 'a.g_idx' puts 31 columns into group 0, not 32");
+}
+
 static void test_refusals(void **state)
 {
     world *w = *state;
@@ -283,6 +318,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_gptq, setup, teardown),
         cmocka_unit_test_setup_teardown(test_awq, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_act_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -234,15 +234,19 @@ static void check_output(one_case *c, const layer *l, const oq_json *json)
     int64_t m, k, rows, n;
     oq_linear_spec spec = {.n = l->n, .k = l->k};
     oq_part_scheme(&l->part, &spec.scheme);
-    if (!oq_json_bool(oq_json_get(json, "with_branch"), true)) spec.scheme.rank = 0;
+    if (strstr(oq_json_string(oq_json_get(json, "how")), "without the low-rank branch")) spec.scheme.rank = 0;
     float *x = values_of(c->expected, oq_json_string(oq_json_get(json, "x")), &m, &k);
     float *wanted = values_of(c->expected, oq_json_string(oq_json_get(json, "y")), &rows, &n);
     assert_true(k == l->k && n == l->n && rows == m);
     float *y = grab((size_t)(m * n) * sizeof *y);
+    const oq_ckpt_tensor *stored = oq_ckpt_find(c->expected, oq_json_string(oq_json_get(json, "x")));
+    const bool bf16 =
+        stored->dtype == &oq_dtype_bf16 && !strstr(oq_json_string(oq_json_get(json, "how")), "float32 (with");
     const oq_linear_kernel *kernel = oq_backend_cpu.find_linear(c->r->device, &spec);
     assert_non_null(kernel);
-    multiply(c, l, kernel, &spec, oq_tensor_make(x, &oq_dtype_f32, m, k),
-             oq_tensor_make(y, &oq_dtype_f32, m, n));
+    const oq_tensor x_view = bf16 ? oq_tensor_make((void *)(uintptr_t)stored->data, &oq_dtype_bf16, m, k)
+                                  : oq_tensor_make(x, &oq_dtype_f32, m, k);
+    multiply(c, l, kernel, &spec, x_view, oq_tensor_make(y, &oq_dtype_f32, m, n));
     double error = 0, size = 0;
     for (int64_t i = 0; i < m * n; i++) {
         const double e = (double)y[i] - (double)wanted[i];
@@ -330,7 +334,7 @@ static void test_cases(void **state)
 {
     run *r = *state;
     walk(r, CASES);
-    assert_true(r->cases >= 20 && r->layers >= 20 && r->outputs >= 9 && r->refused == 0);
+    assert_true(r->cases >= 24 && r->layers >= 24 && r->outputs >= 14 && r->refused == 0);
 }
 
 static void test_whole_files(void **state)

@@ -690,6 +690,17 @@ static void test_modelopt(void **state)
 }
 
 /* Per-tensor scales of fused parts become a scale per row; parts must be of one kind. */
+/* Must the parts of a layer be multiplied one by one? */
+static void expect_apart(world *w, int layer, bool wanted)
+{
+    bool apart = !wanted;
+    assert_int_equal(resolve(w, NULL), OQ_OK);
+    assert_int_equal(oq_resolve_apart(w->env, w->resolved, component(w, 0), &layers[layer], w->in[0].ckpt,
+                                      NULL, NULL, &apart),
+                     OQ_OK);
+    assert_int_equal(apart, wanted);
+}
+
 static void test_fused(void **state)
 {
     world *w = *state;
@@ -707,19 +718,17 @@ static void test_fused(void **state)
     expect_layer(&c[W2], &oq_format_fp8_e4m3_tensor, "fp8");
 
     memory_ckpt_add(&w->ckpt[0], "layers.0.feed_forward.w1.input_scale", &oq_dtype_f32, scales, -1, -1);
-    refuse_plan(w, NULL, OQ_E_MISMATCH,
-                "'layers.0.feed_forward.w1' are static_tensor|'layers.0.feed_forward.w3' are dynamic");
+    expect_apart(w, W13, true); /* treatments of activations that differ: two products */
     memory_ckpt_add(&w->ckpt[0], "layers.0.feed_forward.w3.input_scale", &oq_dtype_f32, scales, -1, -1);
     accept(w, NULL, c);
+    expect_apart(w, W13, false);
     assert_int_equal(c[W13].scheme.act_scale, OQ_ACT_STATIC_TENSOR);
     assert_string_equal(c[W13].part[1].plane[OQ_PLANE_INPUT_SCALE].tensor->name,
                         "layers.0.feed_forward.w3.input_scale");
 
     memory_ckpt_remove(&w->ckpt[0], "layers.0.attention.to_k.weight_scale");
     memory_ckpt_add(&w->ckpt[0], "layers.0.attention.to_k.weight", &oq_dtype_bf16, plain, D, D);
-    refuse_plan(
-        w, NULL, OQ_E_MISMATCH,
-        "is quantized in the file but 'layers.0.attention.to_k' is plain|'layers.0.attention.to_qkv'");
+    expect_apart(w, QKV, true); /* one part is plain */
     quantize(w, "layers.0.attention.to_k", D, 0, &oq_dtype_f8_e4m3);
     memory_ckpt_remove(&w->ckpt[0], "layers.0.attention.to_k.weight_scale");
     memory_ckpt_add(&w->ckpt[0], "layers.0.attention.to_k.weight_scale_inv", &oq_dtype_f32, scales, 1, 1);

@@ -1,0 +1,4 @@
+/* linear_around_avx512.c -- what a layer does around its product, around the kernels of this level. */
+#include "cpu/linear/linear_around.h"
+
+OQ_AROUND_KERNEL(avx512, OQ_CPU_AVX512)
