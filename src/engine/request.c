@@ -103,7 +103,8 @@ static oq_status check_takes(oq_env *env, const oq_model *model, const oq_option
                 {"fps", OQ_TAKES_FRAMES},
                 {"guidance-scale-2", OQ_TAKES_GUIDANCE_2},
                 {"flow-shift", OQ_TAKES_FLOW_SHIFT},
-                {"image", OQ_TAKES_IMAGE}};
+                {"image", OQ_TAKES_IMAGE},
+                {"true-cfg-scale", OQ_TAKES_TRUE_CFG}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         const bool one =
             strcmp(rows[i].option, "num-frames") == 0 && oq_options_int(options, "num-frames", 1) == 1;
@@ -181,25 +182,26 @@ static int64_t vae_size(const oq_model *model)
 oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *options, oq_arena *arena,
                           oq_request *out)
 {
-    const oq_pipeline_defaults *d = &model->type->defaults;
-    const int64_t width = d->width ? d->width : vae_size(model),
-                  height = d->height ? d->height : vae_size(model);
+    oq_pipeline_defaults d = model->type->defaults;
+    if (model->type->defaults_for) model->type->defaults_for(model->self, &d);
+    const int64_t width = d.width ? d.width : vae_size(model), height = d.height ? d.height : vae_size(model);
     *out = (oq_request){
         .negative = text_of(model, options, "negative-prompt", NULL),
         .width = int_of(model, options, "width", width),
         .height = int_of(model, options, "height", height),
-        .steps = (int)int_of(model, options, "steps", d->steps),
-        .guidance = real_of(model, options, "guidance-scale", d->guidance),
+        .steps = (int)int_of(model, options, "steps", d.steps),
+        .guidance = real_of(model, options, "guidance-scale", d.guidance),
         .seed = (uint64_t)int_of(model, options, "seed", 0),
         .images_per_prompt = (int)int_of(model, options, "batch-count", 1),
         .shared_noise = strcmp(text_of(model, options, "batch-noise", "own"), "shared") == 0,
-        .max_sequence_length = (int)int_of(model, options, "max-sequence-length", d->max_sequence_length),
+        .max_sequence_length = (int)int_of(model, options, "max-sequence-length", d.max_sequence_length),
         .cfg_normalization = real_of(model, options, "cfg-normalization", 0.0),
         .cfg_truncation = real_of(model, options, "cfg-truncation", 1.0),
-        .frames = int_of(model, options, "num-frames", d->frames ? d->frames : 1),
-        .fps = real_of(model, options, "fps", d->fps),
+        .frames = int_of(model, options, "num-frames", d.frames ? d.frames : 1),
+        .fps = real_of(model, options, "fps", d.fps),
         .guidance_2 = real_of(model, options, "guidance-scale-2", (double)NAN),
         .flow_shift = real_of(model, options, "flow-shift", 0.0),
+        .true_cfg = real_of(model, options, "true-cfg-scale", 1.0),
     };
     OQ_TRY(check_takes(env, model, options));
     OQ_TRY(collect_prompts(env, options, arena, out));

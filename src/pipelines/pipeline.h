@@ -28,6 +28,7 @@ typedef struct oq_request { /* one generation with every default filled in */
     const oq_image *images;   /* pictures that the request begins with, as they are in their files */
     int n_images;
     int vae_piece;            /* latent frames that the autoencoder works on at a time; 0: the family's own */
+    double true_cfg;          /* scale of guidance by a second forward, where `guidance` is embedded; 1: off */
 } oq_request;
 
 /* What of a request a family understands; the engine refuses options of others. */
@@ -36,7 +37,8 @@ enum {
     OQ_TAKES_GUIDANCE_2 = 1u << 1, /* guidance-scale-2 */
     OQ_TAKES_FLOW_SHIFT = 1u << 2, /* flow-shift */
     OQ_TAKES_IMAGE = 1u << 3,      /* image */
-    OQ_NEEDS_IMAGE = 1u << 4       /* nothing runs without one */
+    OQ_NEEDS_IMAGE = 1u << 4,      /* nothing runs without one */
+    OQ_TAKES_TRUE_CFG = 1u << 5    /* true-cfg-scale */
 };
 
 typedef struct oq_output { /* what run fills: host memory that the caller sized */
@@ -85,6 +87,8 @@ typedef struct oq_pipeline_type {
     size_t self_bytes;
     oq_status (*init)(oq_env *env, const oq_pipeline_setup *setup, void *self); /* scheduler, tokenizer */
     void (*deinit)(oq_env *env, void *self);
+    /* Defaults that depend on the model at hand (distilled or not), over the row's; NULL: none do. */
+    void (*defaults_for)(const void *self, oq_pipeline_defaults *defaults);
     /* Refuses a request that cannot run (sizes, lengths, NaN) with OQ_E_ARG and the numbers. */
     oq_status (*check)(oq_env *env, const void *self, const oq_request *request);
     /* Measure mode (ex->measure): the same walk without arithmetic; out may be NULL. */

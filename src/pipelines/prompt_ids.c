@@ -46,6 +46,20 @@ oq_status oq_prompt_ids_check(oq_env *env, const oq_tokenizer *tokenizer, const 
     return check_marks(env, tokenizer, after);
 }
 
+static oq_status pad(oq_env *env, oq_arena *arena, const oq_prompt_ids *p, int32_t **ids, size_t n)
+{
+    int32_t *padded = NULL;
+    if (p->pad_id < 0 || p->pad_id >= p->vocab_size)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "the pad token's id %d is beyond the text encoder's vocabulary of %lld", p->pad_id,
+                       (long long)p->vocab_size);
+    OQ_TRY(oq_arena_new(arena, (size_t)p->max_tokens, sizeof *padded, "token ids", &padded));
+    memcpy(padded, *ids, n * sizeof *padded);
+    for (size_t i = n; i < (size_t)p->max_tokens; i++) padded[i] = p->pad_id;
+    *ids = padded;
+    return OQ_OK;
+}
+
 oq_status oq_prompt_ids_make(oq_env *env, oq_arena *arena, const oq_prompt_ids *p, const char *prompt,
                              const char *what, int32_t **ids, int64_t *count)
 {
@@ -68,5 +82,11 @@ oq_status oq_prompt_ids_make(oq_env *env, oq_arena *arena, const oq_prompt_ids *
                            "%s: token id %d is beyond the text encoder's vocabulary of %lld", what,
                            (int)(*ids)[i], (long long)p->vocab_size);
     *count = (int64_t)n;
-    return OQ_OK;
+    return p->pad ? pad(env, arena, p, ids, n) : OQ_OK;
+}
+
+int32_t oq_prompt_ids_find(const oq_tokenizer *tokenizer, const char *piece, int32_t fallback)
+{
+    const int32_t id = tokenizer ? oq_tokenizer_find(tokenizer, piece) : -1;
+    return id < 0 ? fallback : id;
 }

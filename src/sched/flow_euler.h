@@ -16,6 +16,8 @@ typedef struct oq_flow_euler { /* fields of scheduler_config.json */
 oq_status oq_flow_euler_parse(oq_env *env, const oq_json *config, oq_flow_euler *out);
 /* The dynamic shift of a picture of so many tokens: linear between the two sequence lengths, and beyond. */
 double oq_flow_euler_mu(const oq_flow_euler *s, int64_t image_tokens);
+/* FLUX.2's published fit of the shift to picture tokens and steps. */
+double oq_flow_euler_empirical_mu(int64_t image_tokens, int steps);
 /* n values from 1 to 1/n as torch.linspace gives them in float32 (Z-Image's own; numpy's differ in the last
  * bit). */
 void oq_flow_euler_ramp(int n, float *out);

@@ -30,8 +30,8 @@ fresh; sed 's/"dim": 192/"dim": 256/' "$model/transformer/config.json" > m/trans
 grep -q 256 m/transformer/config.json && expect 1 "do not fit 3 heads over 'dim' 256" generate -m m -p x $quick
 fresh; echo '{' > m/transformer/config.json
 expect 1 'transformer/config.json: not valid JSON at line' generate -m m -p x $quick
-fresh; sed 's/ZImagePipeline/FluxPipeline/' "$model/model_index.json" > m/model_index.json
-expect 1 "pipeline class 'FluxPipeline' is not supported; this build runs QwenImagePipeline" generate -m m -p x $quick
+fresh; sed 's/ZImagePipeline/StableDiffusion3Pipeline/' "$model/model_index.json" > m/model_index.json
+expect 1 "pipeline class 'StableDiffusion3Pipeline' is not supported; this build runs FluxPipeline" generate -m m -p x $quick
 fresh; echo '{"steps": 0}' > m/omniq.json
 expect 2 'steps must be from 1 to 1000, not 0' generate -m m -p x
 fresh; echo '{"stepz": 1}' > m/omniq.json

@@ -183,6 +183,25 @@ static oq_status make_rope(oq_exec *ex, const oq_te_qwen3 *s, int64_t n, oq_tens
     return st;
 }
 
+typedef struct shared { /* what the layers of one forward share */
+    oq_tensor cos, sin;
+    oq_tensor mask; /* U8 [S, 1]: 0 for pads; rows 0: none */
+} shared;
+
+static oq_status make_mask(oq_exec *ex, const oq_te_qwen3_args *args, oq_tensor *mask)
+{
+    *mask = oq_absent();
+    if (args->n_valid <= 0 || args->n_valid > args->n) return OQ_OK;
+    OQ_TRY(oq_tmp_typed(ex, &oq_dtype_u8, args->n, 1, mask));
+    if (ex->measure) return OQ_OK;
+    uint8_t *host = NULL;
+    OQ_TRY(oq_new(ex->env, (size_t)args->n, 1, "text mask", &host));
+    memset(host, 1, (size_t)args->n_valid);
+    const oq_status st = oq_upload(ex, *mask, host);
+    oq_free(ex->env, host);
+    return st;
+}
+
 static oq_norm_step rms(const oq_vector *weight, const oq_te_qwen3 *s)
 {
     return (oq_norm_step){.kind = OQ_RMS_NORM, .weight = weight, .eps = (float)s->eps};
@@ -190,7 +209,7 @@ static oq_norm_step rms(const oq_vector *weight, const oq_te_qwen3 *s)
 
 /* x += o(Attn(RMS(x))) */
 static oq_status attention_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwen3_layer *l, oq_tensor x,
-                                   oq_tensor cos_t, oq_tensor sin_t)
+                                   const shared *c)
 {
     const int64_t q_width = s->n_heads * s->head_dim, kv_width = s->n_kv_heads * s->head_dim;
     const oq_rows rows = {.x = x, .norm = rms(&l->norm1, s)};
@@ -204,14 +223,15 @@ static oq_status attention_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_t
     const oq_qk_step qk = {.norm_q = s->qk_norm ? &l->q_norm : NULL,
                            .norm_k = s->qk_norm ? &l->k_norm : NULL,
                            .eps = (float)s->eps,
-                           .cos = cos_t,
-                           .sin = sin_t,
+                           .cos = c->cos,
+                           .sin = c->sin,
                            .n_heads = s->n_heads,
                            .n_kv_heads = s->n_kv_heads,
                            .head_dim = s->head_dim,
                            .kind = OQ_ROPE_HALF};
     OQ_TRY(oq_qk_norm_rope_forward(ex, q, k, &qk));
-    OQ_TRY(oq_attention_forward(ex, &l->attention, o, q, k, v, NULL));
+    const oq_attention_extra extra = {.key_mask = c->mask.data};
+    OQ_TRY(oq_attention_forward(ex, &l->attention, o, q, k, v, c->mask.rows ? &extra : NULL));
     return oq_linear_post_forward(ex, &l->o, x, o, &add);
 }
 
@@ -229,14 +249,23 @@ static oq_status mlp_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwen
 
 /* x: [S, D], in place. */
 static oq_status layer_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwen3_layer *l, oq_tensor x,
-                               oq_tensor cos_t, oq_tensor sin_t)
+                               const shared *c)
 {
     OQ_TRY(oq_check_canceled(ex->env));
     const oq_mark mark = oq_mark_get(ex);
-    OQ_TRY(attention_forward(ex, s, l, x, cos_t, sin_t));
+    OQ_TRY(attention_forward(ex, s, l, x, c));
     oq_mark_reset(ex, mark);
     OQ_TRY(mlp_forward(ex, s, l, x));
     oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+/* Keeps hidden_states[index] where a tap asks for it. */
+static oq_status keep_tap(oq_exec *ex, const oq_te_qwen3_args *args, oq_tensor x, int64_t index)
+{
+    for (int i = 0; i < args->n_taps; i++)
+        if (args->taps[i] == index)
+            OQ_TRY(oq_copy_forward(ex, oq_tensor_cols(args->tapped, i * x.cols, x.cols), x));
     return OQ_OK;
 }
 
@@ -254,14 +283,18 @@ oq_status oq_te_qwen3_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwe
                        (long long)args->n, (long long)args->n_layers, (long long)s->max_positions,
                        (long long)s->n_layers);
     const oq_mark mark = oq_mark_get(ex);
-    oq_tensor ids, cos_t, sin_t;
+    oq_tensor ids;
+    shared c;
     OQ_TRY(oq_tmp_typed(ex, &oq_dtype_i32, args->n, 1, &ids));
     OQ_TRY(oq_upload(ex, ids, args->ids));
-    OQ_TRY(make_rope(ex, s, args->n, &cos_t, &sin_t));
+    OQ_TRY(make_rope(ex, s, args->n, &c.cos, &c.sin));
+    OQ_TRY(make_mask(ex, args, &c.mask));
     OQ_TRY(oq_embed_forward(ex, y, &s->embed, ids));
     OQ_TRY(trace_hidden(ex, args, y, 0));
+    OQ_TRY(keep_tap(ex, args, y, 0));
     for (int64_t i = 0; i < args->n_layers; i++) {
-        OQ_TRY(layer_forward(ex, s, &s->layers[i], y, cos_t, sin_t));
+        OQ_TRY(layer_forward(ex, s, &s->layers[i], y, &c));
+        OQ_TRY(keep_tap(ex, args, y, i + 1));
         if (i + 1 < s->n_layers) OQ_TRY(trace_hidden(ex, args, y, i + 1));
     }
     if (args->final_norm) {

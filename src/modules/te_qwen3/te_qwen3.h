@@ -26,6 +26,10 @@ typedef struct oq_te_qwen3_args {
     int64_t n;          /* tokens; positions are 0 to n-1 */
     int64_t n_layers;   /* how many layers to run: hidden_states[n_layers] of transformers */
     bool final_norm;    /* apply the last norm as well */
+    int64_t n_valid;    /* tokens behind these are pads that nobody sees (they see those); 0: none are */
+    const int64_t *taps; /* [n_taps], ascending: hidden_states to keep, */
+    int n_taps;
+    oq_tensor tapped;    /* [n, n_taps * hidden_size], side by side */
     const char *trace;  /* key prefix ("text.pos.0"); NULL: nothing is traced */
 } oq_te_qwen3_args;
 

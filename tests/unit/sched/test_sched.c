@@ -90,6 +90,22 @@ static void test_mu(void **state)
     assert_true(fabs(oq_flow_euler_mu(&s, 6889) - 1.6227734375) < 1e-12);
 }
 
+/* compute_empirical_mu of diffusers; the branch changes above 4300 tokens. */
+static void test_empirical_mu(void **state)
+{
+    static const struct {
+        int64_t tokens;
+        int steps;
+        double mu;
+    } cases[] = {
+        {16, 4, 1.9452163656143495},    {256, 1, 1.9879993152056084}, {256, 50, 1.6216074698534737},
+        {1024, 28, 1.8591765771805644}, {4096, 4, 2.291179894115571}, {4300, 28, 2.170851489658105},
+        {4301, 1, 1.18469693},          {4301, 50, 1.18469693},       {8160, 28, 1.8379098600000001}};
+    (void)state;
+    for (size_t i = 0; i < OQ_COUNT(cases); i++)
+        assert_true(fabs(oq_flow_euler_empirical_mu(cases[i].tokens, cases[i].steps) - cases[i].mu) < 1e-12);
+}
+
 /* One step from the sigma 1 cannot be stretched to a terminal: it stays a usable schedule instead of NaN. */
 static void test_terminal_of_one_step(void **state)
 {
@@ -194,11 +210,9 @@ static void test_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_mu),
-        cmocka_unit_test(test_terminal_of_one_step),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_schedules),    cmocka_unit_test(test_mu),
+        cmocka_unit_test(test_empirical_mu), cmocka_unit_test(test_terminal_of_one_step),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_noise),
         cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

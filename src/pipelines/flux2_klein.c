@@ -1,0 +1,263 @@
+/* flux2_klein.c -- the FLUX.2-klein family (4B, 9B; distilled and base): what it is made of, which requests it takes, and
+ * its parts of the walk (packed_run.c): three hidden states of Qwen3 side by side, pads included, a schedule by picture
+ * size and steps, latents in the statistics of the autoencoder. */
+#include "modules/dit_flux2/dit_flux2.h"
+#include "modules/te_qwen3/te_qwen3.h"
+#include "pipelines/latents.h"
+#include "pipelines/packed_run.h"
+#include "pipelines/pipeline_parts.h"
+#include "pipelines/prompt_ids.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Qwen's chat template around a prompt, with the assistant's turn begun and its thinking skipped. */
+#define BEFORE "<|im_start|>user\n"
+#define AFTER  "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+enum { N_TAPS = 3, MAX_TOKENS = 512, PUBLISHED_LAYERS = 36 };
+
+typedef struct flux2_klein {
+    const oq_te_qwen3 *encoder;
+    const oq_dit_flux2 *dit;
+    const oq_vae_kl *vae;
+    oq_flow_euler schedule;
+    oq_tokenizer *tokenizer; /* NULL: one token per byte (dummy weights) */
+    bool is_distilled;
+    int64_t taps[N_TAPS]; /* a quarter, half and three quarters of the layers: 9, 18, 27 of 36 */
+} flux2_klein;
+
+/* ---- what it is made of -------------------------------------------------------------------------------- */
+
+static oq_status check_fit(oq_env *env, const flux2_klein *f)
+{
+    const int64_t patch = OQ_PACKED_PATCH * OQ_PACKED_PATCH;
+    if (N_TAPS * f->encoder->hidden_size != f->dit->text_dim)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "%d states of the text encoder's hidden size %lld, the transformer takes %lld",
+                       (int)N_TAPS, (long long)f->encoder->hidden_size, (long long)f->dit->text_dim);
+    if (f->vae->latent_channels * patch != f->dit->in_channels || f->dit->in_channels != f->dit->out_channels)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "the autoencoder has %lld latent channels, the transformer takes %lld and gives %lld",
+                       (long long)f->vae->latent_channels, (long long)(f->dit->in_channels / patch),
+                       (long long)(f->dit->out_channels / patch));
+    if (f->vae->in_channels != 3 || f->vae->out_channels != 3 || !f->vae->has_statistics)
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "the autoencoder is no AutoencoderKLFlux2 of pictures with 3 channels");
+    if (f->dit->has_guidance)
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "a transformer with 'guidance_embeds' belongs to FLUX.2-dev, whose pipeline is not in "
+                       "this build");
+    return OQ_OK;
+}
+
+static oq_status init(oq_env *env, const oq_pipeline_setup *setup, void *self)
+{
+    flux2_klein *f = self;
+    f->encoder = setup->modules[0];
+    f->dit = setup->modules[1];
+    f->vae = setup->modules[2];
+    const oq_json *distilled = oq_json_get(setup->model_index, "is_distilled");
+    f->is_distilled = oq_json_bool(distilled, oq_json_bool(oq_json_at(distilled, 1), false));
+    for (int64_t i = 0; i < N_TAPS; i++)
+        f->taps[i] =
+            f->encoder->n_layers == PUBLISHED_LAYERS ? 9 * (i + 1) : f->encoder->n_layers * (i + 1) / 4;
+    OQ_TRY(oq_setup_check_scheduler(env, setup, "FLUX.2-klein", "FlowMatchEulerDiscreteScheduler"));
+    OQ_TRY(check_fit(env, f));
+    OQ_TRY(oq_flow_euler_parse(env, setup->scheduler, &f->schedule));
+    return oq_setup_tokenizer(env, setup, "tokenizer", BEFORE, AFTER, &f->tokenizer);
+}
+
+static void deinit(oq_env *env, void *self)
+{
+    flux2_klein *f = self;
+    oq_tokenizer_close(env, f->tokenizer);
+    f->tokenizer = NULL;
+}
+
+/* Base models are not distilled: more steps, and guidance. */
+static void defaults_for(const void *self, oq_pipeline_defaults *d)
+{
+    const flux2_klein *f = self;
+    if (f->is_distilled) return;
+    d->steps = 50;
+    d->guidance = 4;
+}
+
+static bool is_guided(const flux2_klein *f, const oq_request *r)
+{
+    return !f->is_distilled && r->guidance > 1;
+}
+
+static oq_status check(oq_env *env, const void *self, const oq_request *request)
+{
+    const flux2_klein *f = self;
+    const oq_sides sides = {.multiple = OQ_PACKED_PATCH * oq_vae_kl_scale(f->vae),
+                            .bytes_per_px = 2 * 2 * 2 * f->vae->decoder_channels[0]};
+    OQ_TRY(oq_request_check_sides(env, request, &sides));
+    OQ_TRY(oq_request_check_schedule(env, request));
+    OQ_TRY(oq_request_check_guidance(env, request));
+    OQ_TRY(oq_request_check_plain_guidance(env, request, "FLUX.2-klein"));
+    if (request->negative && request->negative[0] && !is_guided(f, request))
+        return oq_fail(env, OQ_E_ARG, "a negative prompt has no effect: %s",
+                       f->is_distilled ? "this FLUX.2-klein is distilled and runs without guidance"
+                                       : "it needs a guidance scale above 1");
+    const int64_t most = f->encoder->max_positions < MAX_TOKENS ? f->encoder->max_positions : MAX_TOKENS;
+    return oq_request_check_texts(env, request, most);
+}
+
+/* ---- its parts of the walk ----------------------------------------------------------------------------- */
+
+typedef struct klein_run {
+    const flux2_klein *f;
+    oq_dit_flux2_condition *conditions; /* [n_prompts], then the negative prompt's */
+    oq_dit_flux2_grid grid;             /* of the picture */
+    float *mean, *std;                  /* of a token's values */
+} klein_run;
+
+typedef struct encoding {
+    const oq_te_qwen3 *encoder;
+    oq_te_qwen3_args args;
+    oq_tensor state; /* [n, hidden] */
+} encoding;
+
+static oq_status encode_again(oq_exec *ex, void *user)
+{
+    encoding *e = user;
+    if (!ex->trace) e->args.trace = NULL;
+    return oq_te_qwen3_forward(ex, e->encoder, &e->args, e->state);
+}
+
+/* embeds: [max_sequence_length, 3 hidden]. Pads see the valid tokens and are seen by the transformer. */
+static oq_status encode(oq_packed_run *r, const char *text, const oq_packed_words *w, oq_tensor embeds)
+{
+    const flux2_klein *f = ((klein_run *)r->self)->f;
+    const oq_prompt_ids rule = {.tokenizer = f->tokenizer,
+                                .before = BEFORE,
+                                .after = AFTER,
+                                .vocab_size = f->encoder->vocab_size,
+                                .max_tokens = embeds.rows,
+                                .warn = r->ex->measure,
+                                .pad = true,
+                                .pad_id = oq_prompt_ids_find(f->tokenizer, "<|endoftext|>", 0)};
+    const oq_mark mark = oq_mark_get(r->ex);
+    char key[48], ids_key[64];
+    int32_t *ids = NULL;
+    int64_t n = 0;
+    snprintf(key, sizeof key, "text.%s", w->side);
+    snprintf(ids_key, sizeof ids_key, "%s.ids", key);
+    OQ_TRY(oq_prompt_ids_make(r->ex->env, &r->arena, &rule, text, w->what, &ids, &n));
+    OQ_TRY(oq_trace_host(r->ex, ids_key, &oq_dtype_i32, ids, &embeds.rows, 1));
+    encoding e = {.encoder = f->encoder,
+                  .args = {.ids = ids,
+                           .n = embeds.rows,
+                           .n_layers = f->taps[N_TAPS - 1],
+                           .n_valid = n,
+                           .taps = f->taps,
+                           .n_taps = N_TAPS,
+                           .tapped = embeds,
+                           .trace = r->ex->trace ? key : NULL}};
+    OQ_TRY(oq_tmp(r->ex, embeds.rows, f->encoder->hidden_size, &e.state));
+    OQ_TRY(oq_run_checked(r->ex, encode_again, &e, e.state, "text_encoder", w->what));
+    if (r->ex->trace) OQ_TRY(oq_trace_put(r->ex, embeds, NULL, 0, "%s.embeds", key));
+    oq_mark_reset(r->ex, mark);
+    return OQ_OK;
+}
+
+static oq_status condition(oq_packed_run *r, const char *text, int64_t index, int64_t item)
+{
+    klein_run *run = r->self;
+    const flux2_klein *f = run->f;
+    const oq_packed_words w = oq_packed_describe(r, index);
+    oq_dit_flux2_condition *c = &run->conditions[index];
+    char prefix[OQ_RUN_PREFIX_MAX];
+    oq_tensor embeds;
+    run->grid = (oq_dit_flux2_grid){.rows = r->rows, .columns = r->columns};
+    OQ_TRY(oq_dit_flux2_condition_new(r->ex, f->dit, r->req->max_sequence_length, &run->grid, 1, c));
+    const oq_mark mark = oq_mark_get(r->ex);
+    OQ_TRY(oq_tmp(r->ex, r->req->max_sequence_length, f->dit->text_dim, &embeds));
+    OQ_TRY(encode(r, text, &w, embeds));
+    OQ_TRY(oq_dit_flux2_condition_run(r->ex, f->dit, embeds, &run->grid, 1, c,
+                                      oq_run_prefix(r->ex, "dit0", item, prefix)));
+    oq_mark_reset(r->ex, mark);
+    return OQ_OK;
+}
+
+static oq_status forward(oq_packed_run *r, int64_t index, int step, oq_tensor x, oq_tensor y,
+                         const char *trace)
+{
+    const klein_run *run = r->self;
+    return oq_dit_flux2_forward(r->ex, run->f->dit, &run->conditions[index], x, r->model_t[step], 0, y,
+                                trace);
+}
+
+/* value * std + mean of each of a token's values, rounded as a model in the compute type does */
+static void unscale(const oq_packed_run *r, float *packed)
+{
+    const klein_run *run = r->self;
+    const oq_dtype *type = r->ex->compute;
+    for (int64_t i = 0; i < r->elems; i++) {
+        const float scaled = oq_value_round(type, packed[i] * run->std[i % r->width]);
+        packed[i] = oq_value_round(type, scaled + run->mean[i % r->width]);
+    }
+}
+
+static oq_status run(oq_exec *ex, const void *self, const oq_request *request, oq_output *out)
+{
+    const flux2_klein *f = self;
+    const int64_t cell = OQ_PACKED_PATCH * oq_vae_kl_scale(f->vae), width = f->dit->in_channels;
+    klein_run state = {.f = f};
+    const oq_packed_family family = {
+        .vae = f->vae,
+        .schedule = &f->schedule,
+        .noise_by_token = true,
+        .mu = oq_flow_euler_empirical_mu(request->height / cell * (request->width / cell), request->steps),
+        .guided = is_guided(f, request),
+        .guidance = request->guidance,
+        .condition = condition,
+        .forward = forward,
+        .unscale = unscale};
+    oq_arena arena;
+    oq_arena_init(&arena, ex->env);
+    oq_status st = oq_arena_new(&arena, (size_t)request->n_prompts + 1, sizeof *state.conditions, "prompts",
+                                &state.conditions);
+    if (st == OQ_OK) st = oq_arena_new(&arena, (size_t)width, sizeof(float), "statistics", &state.mean);
+    if (st == OQ_OK) st = oq_arena_new(&arena, (size_t)width, sizeof(float), "statistics", &state.std);
+    if (st == OQ_OK) st = oq_vae_kl_statistics(ex, f->vae, state.mean, state.std);
+    if (st == OQ_OK) st = oq_packed_walk(ex, &family, &state, 0, request, out);
+    oq_arena_deinit(&arena);
+    return st;
+}
+
+/* ---- row of the pipeline list -------------------------------------------------------------------------- */
+
+static const oq_pipeline_component components[] = {
+    {.name = "text_encoder", .quantizable = true, .encoder = true},
+    {.name = "transformer", .quantizable = true},
+    {.name = "vae"},
+};
+
+const oq_pipeline_type oq_pipeline_flux2_klein = {
+    .name = "flux2-klein",
+    .class_name = "Flux2KleinPipeline",
+    .task = "text-to-image",
+    .help = "FLUX.2-klein 4B and 9B: distilled (4 steps, no guidance) and base (50 steps; the guidance scale "
+            "works against "
+            "the negative prompt, at the cost of two forward passes a step).",
+    .components = components,
+    .n_components = OQ_COUNT(components),
+    .defaults = {.width = 1024,
+                 .height = 1024,
+                 .steps = 4,
+                 .guidance = 1.0,
+                 .max_sequence_length = MAX_TOKENS,
+                 .multiple_px = 16},
+    .prompt_before = BEFORE,
+    .prompt_after = AFTER,
+    .self_bytes = sizeof(flux2_klein),
+    .init = init,
+    .deinit = deinit,
+    .defaults_for = defaults_for,
+    .check = check,
+    .run = run,
+};

@@ -1,0 +1,250 @@
+/* test_parity_flux_parts.c -- single networks of the FLUX line against the original implementation (diffusers; float32, CPU):
+ * the transformers without and with a guidance embedder (schnell; FLUX.2-dev), both autoencoders there and back. Inputs
+ * are given by formula. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "cpu/cpu.h"
+#include "load/load.h"
+#include "modules/dit_flux1/dit_flux1.h"
+#include "modules/dit_flux2/dit_flux2.h"
+#include "modules/vae_kl/vae_kl.h"
+#include "parity/stages.h"
+#include "pipelines/pipeline.h"
+#include "support/golden_folder.h"
+#include "support/scratch.h"
+
+typedef struct part { /* one component of a family's folder, loaded alone */
+    oq_env *env;
+    oq_device *device;
+    oq_ckpt *golden, *ckpt;
+    oq_json *config;
+    oq_plan *plan;
+    oq_weights *weights;
+    void *self;
+} part;
+
+static void check(const part *p, oq_status st)
+{
+    if (st != OQ_OK) fail_msg("%s", oq_env_error(p->env));
+}
+
+static void part_open(part *p, const char *family, const char *component, const char *class_name)
+{
+    char path[1024];
+    *p = (part){0};
+    assert_int_equal(oq_env_new(NULL, &p->env), OQ_OK);
+    check(p, oq_backend_cpu.open(p->env, 0, NULL, &p->device));
+    char folder[600];
+    snprintf(path, sizeof path, OMNIQ_SOURCE_DIR "/tests/data/golden/%s/golden.safetensors", family);
+    check(p, oq_ckpt_open(p->env, path, &p->golden));
+    snprintf(folder, sizeof folder, "%s", scratch_dir(OMNIQ_BINARY_DIR, "parity-flux-parts"));
+    snprintf(path, sizeof path, OMNIQ_SOURCE_DIR "/tests/data/golden/%s", family);
+    golden_folder_make(p->env, path, folder, &oq_dtype_f32);
+    snprintf(path, sizeof path, "%s/%s/diffusion_pytorch_model.safetensors", folder, component);
+    check(p, oq_ckpt_open(p->env, path, &p->ckpt));
+    snprintf(path, sizeof path, "%s/%s/config.json", folder, component);
+    check(p, oq_json_parse_file(p->env, path, 1 << 20, &p->config));
+    const oq_resolve_input ri = {.name = component, .class_name = class_name, .ckpt = p->ckpt};
+    const oq_plan_input pi = {.name = component,
+                              .class_name = class_name,
+                              .module = oq_module_find(class_name),
+                              .config = p->config,
+                              .ckpt = p->ckpt};
+    oq_resolved *resolved = NULL;
+    check(p, oq_resolve(p->env, NULL, &ri, 1, &resolved));
+    const oq_plan_params params = {.backend = &oq_backend_cpu,
+                                   .device = p->device,
+                                   .compute = &oq_dtype_f32,
+                                   .resolved = resolved,
+                                   .inputs = &pi,
+                                   .n_inputs = 1};
+    check(p, oq_plan_build(p->env, &params, &p->plan));
+    check(p, oq_load(p->env, p->plan, &p->weights));
+    p->self = p->plan->components[0].self;
+}
+
+static void part_close(part *p)
+{
+    oq_weights_free(p->env, p->weights);
+    oq_plan_free(p->plan);
+    oq_json_free(p->config);
+    oq_ckpt_close(p->ckpt);
+    oq_ckpt_close(p->golden);
+    oq_backend_cpu.close(p->env, p->device);
+    oq_env_free(p->env);
+}
+
+typedef oq_status (*network)(oq_exec *ex, void *self);
+
+/* Once for measuring, once for real; what is traced is compared with golden tensors RUN.KEY, KEY without its prefix. */
+static void run_part(part *p, network call, const char *run, double bound, size_t expected)
+{
+    stages kept = {0};
+    oq_exec ex = {.env = p->env,
+                  .backend = &oq_backend_cpu,
+                  .device = p->device,
+                  .ops = oq_backend_cpu.ops(p->device),
+                  .compute = &oq_dtype_f32,
+                  .measure = true};
+    void *scratch = NULL;
+    check(p, call(&ex, p->self));
+    check(p, oq_backend_cpu.buffer_new(p->env, p->device, ex.peak, &scratch));
+    ex.measure = false;
+    ex.base = scratch;
+    ex.size = ex.peak;
+    ex.peak = ex.used = 0;
+    ex.trace = stages_keep;
+    ex.trace_user = &kept;
+    check(p, call(&ex, p->self));
+    assert_int_equal(ex.peak, ex.size);
+    oq_backend_cpu.buffer_free(p->env, p->device, scratch);
+    size_t compared = 0;
+    for (size_t i = 0; i < kept.n; i++) {
+        stage *s = &kept.at[i];
+        distance d;
+        char key[96];
+        snprintf(key, sizeof key, "%s", strchr(s->key, '.') + 1);
+        memcpy(s->key, key, sizeof key);
+        if (!stage_compare(p->golden, run, s, &d)) continue;
+        printf("%s%s: %.2e\n", run, s->key, distance_relative(&d));
+        if (!(d.n > 0 && distance_relative(&d) <= bound))
+            fail_msg("%s%s diverges: %.3e", run, s->key, distance_relative(&d));
+        compared++;
+    }
+    assert_int_equal(compared, expected);
+    stages_free(&kept);
+}
+
+/* [rows, cols] = scale * u(name, i) */
+static oq_status formula(oq_exec *ex, const char *name, float scale, int64_t rows, int64_t cols,
+                         oq_tensor *out)
+{
+    OQ_TRY(oq_tmp(ex, rows, cols, out));
+    if (ex->measure) return OQ_OK;
+    float *values = malloc((size_t)(rows * cols) * sizeof *values);
+    if (!values) abort();
+    golden_uniform(name, scale, values, rows * cols);
+    const oq_status st = oq_upload(ex, *out, values);
+    free(values);
+    return st;
+}
+
+enum { N_TEXT = 19, ROWS = 6, COLUMNS = 7 };
+
+static oq_status schnell(oq_exec *ex, void *self)
+{
+    const oq_dit_flux1 *s = self;
+    oq_dit_flux1_condition c;
+    oq_tensor x, text, pooled, y;
+    OQ_TRY(oq_dit_flux1_condition_new(ex, s, N_TEXT, ROWS, COLUMNS, &c));
+    OQ_TRY(formula(ex, "schnell.hidden_states", 2, ROWS * COLUMNS, s->in_channels, &x));
+    OQ_TRY(formula(ex, "schnell.encoder_hidden_states", 2, N_TEXT, s->text_dim, &text));
+    OQ_TRY(formula(ex, "schnell.pooled", 2, 1, s->pooled_dim, &pooled));
+    OQ_TRY(oq_tmp(ex, ROWS * COLUMNS, s->out_channels, &y));
+    OQ_TRY(oq_dit_flux1_condition_run(ex, s, text, pooled, &c, "x"));
+    OQ_TRY(oq_dit_flux1_forward(ex, s, &c, x, 0.71f, 99, y, "x"));
+    return oq_trace_put(ex, y, NULL, 0, "x.noise_pred");
+}
+
+static void test_schnell(void **state)
+{
+    part p;
+    (void)state;
+    part_open(&p, "flux1", "transformer_schnell", "FluxTransformer2DModel");
+    run_part(&p, schnell, "schnell.", 1e-4, 11);
+    part_close(&p);
+}
+
+static oq_status dev(oq_exec *ex, void *self)
+{
+    const oq_dit_flux2 *s = self;
+    const oq_dit_flux2_grid grid = {.rows = ROWS, .columns = COLUMNS};
+    oq_dit_flux2_condition c;
+    oq_tensor x, text, y;
+    OQ_TRY(oq_dit_flux2_condition_new(ex, s, N_TEXT, &grid, 1, &c));
+    OQ_TRY(formula(ex, "dev.hidden_states", 2, ROWS * COLUMNS, s->in_channels, &x));
+    OQ_TRY(formula(ex, "dev.encoder_hidden_states", 2, N_TEXT, s->text_dim, &text));
+    OQ_TRY(oq_tmp(ex, ROWS * COLUMNS, s->out_channels, &y));
+    OQ_TRY(oq_dit_flux2_condition_run(ex, s, text, &grid, 1, &c, "x"));
+    OQ_TRY(oq_dit_flux2_forward(ex, s, &c, x, 0.71f, 3.7f, y, "x"));
+    return oq_trace_put(ex, y, NULL, 0, "x.noise_pred");
+}
+
+static void test_flux2_dev(void **state)
+{
+    part p;
+    (void)state;
+    part_open(&p, "flux2-klein", "transformer_dev", "Flux2Transformer2DModel");
+    run_part(&p, dev, "dev.", 1e-4, 14);
+    part_close(&p);
+}
+
+/* ---- autoencoders -------------------------------------------------------------------------------------- */
+
+enum { HEIGHT = 64, WIDTH = 80 };
+
+/* rows [n, c] as planes [c, n] under `key` */
+static oq_status put_planes(oq_exec *ex, oq_tensor x, const char *key)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor planes;
+    OQ_TRY(oq_tmp(ex, x.cols, x.rows, &planes));
+    const int64_t dim[6] = {1, 1, 1, 1, x.cols, x.rows}, to[6] = {0, 0, 0, 0, x.rows, 1},
+                  from[6] = {0, 0, 0, 0, 1, x.ld};
+    OQ_TRY(oq_permute_forward(ex, planes, x, dim, to, from));
+    OQ_TRY(oq_trace_put(ex, planes, NULL, 0, "%s", key));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+static oq_status there_and_back(oq_exec *ex, void *self)
+{
+    const oq_vae_kl *s = self;
+    const int64_t scale = oq_vae_kl_scale(s), h = HEIGHT / scale, w = WIDTH / scale, n = HEIGHT * WIDTH;
+    oq_tensor planes, x, moments, mean, y;
+    OQ_TRY(formula(ex, "image", 1, 3, n, &planes));
+    OQ_TRY(oq_tmp(ex, n, 3, &x));
+    OQ_TRY(oq_tmp(ex, h * w, 2 * s->latent_channels, &moments));
+    OQ_TRY(oq_tmp(ex, h * w, s->latent_channels, &mean));
+    OQ_TRY(oq_tmp(ex, n, 3, &y));
+    const int64_t dim[6] = {1, 1, 1, 1, n, 3}, to[6] = {0, 0, 0, 0, 3, 1}, from[6] = {0, 0, 0, 0, 1, n};
+    OQ_TRY(oq_permute_forward(ex, x, planes, dim, to, from));
+    OQ_TRY(oq_vae_kl_encode(ex, s, x, HEIGHT, WIDTH, moments));
+    OQ_TRY(put_planes(ex, moments, "vae.moments"));
+    OQ_TRY(oq_copy_forward(ex, mean, oq_tensor_cols(moments, 0, s->latent_channels)));
+    OQ_TRY(oq_vae_kl_decode(ex, s, mean, h, w, y, "vae.dec"));
+    return put_planes(ex, y, "vae.decoded");
+}
+
+static void test_autoencoder_flux1(void **state)
+{
+    part p;
+    (void)state;
+    part_open(&p, "flux1", "vae", "AutoencoderKL");
+    run_part(&p, there_and_back, "vae.", 1e-4, 4);
+    part_close(&p);
+}
+
+static void test_autoencoder_flux2(void **state)
+{
+    part p;
+    (void)state;
+    part_open(&p, "flux2-klein", "vae", "AutoencoderKLFlux2");
+    run_part(&p, there_and_back, "vae.", 1e-4, 4);
+    part_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_schnell),
+        cmocka_unit_test(test_flux2_dev),
+        cmocka_unit_test(test_autoencoder_flux1),
+        cmocka_unit_test(test_autoencoder_flux2),
+    };
+    return cmocka_run_group_tests_name("parts of the FLUX line", tests, NULL, NULL);
+}
