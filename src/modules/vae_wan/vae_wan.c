@@ -246,7 +246,7 @@ static oq_status declare_down_stage(oq_builder *b, const oq_vae_wan *s, oq_vae_w
 {
     const int64_t c_in = s->base_dim * (i ? s->multiplier[i - 1] : 1), c_out = s->base_dim * s->multiplier[i];
     oq_scope saved;
-    char name[48];
+    char name[64];
     OQ_TRY(stage_resnets(b, stage, s->n_res_blocks, c_in, c_out));
     for (int64_t r = 0; r < stage->n_resnets; r++) {
         if (s->residual)
