@@ -107,6 +107,7 @@ void kc_bench(kcheck *kc, const char *kernel, const char *what, double flop, voi
 /* ---- kernels ------------------------------------------------------------------------------------------- */
 
 /* Kernel `i` of a list of the CPU's, then those over modelled instructions (tests/kernels/model_*.c); NULL: no more. */
+const oq_linear_kernel *kc_linear_kernel(int i);
 const oq_attention_kernel *kc_attention_kernel(int i);
 const oq_conv2d_kernel *kc_conv2d_kernel(int i);
 

@@ -401,8 +401,8 @@ void kcheck_fused(kcheck *kc)
     if (kc->bench) return;
     if (kc_wants(kc, "rows", kc->device->features)) check_rows(kc);
     if (kc_wants(kc, "qk_norm_rope", kc->device->features)) check_qk(kc);
-    for (size_t i = 0; oq_cpu_linear_list[i]; i++) {
-        const oq_linear_kernel *const kernel = oq_cpu_linear_list[i];
+    for (int i = 0; kc_linear_kernel(i); i++) {
+        const oq_linear_kernel *const kernel = kc_linear_kernel(i);
         if (kernel->fuses && kc_wants(kc, kernel->name, kernel->need))
             check_products(kc, kernel, schemes, OQ_COUNT(schemes));
     }

@@ -542,8 +542,8 @@ static bool takes_all(const oq_linear_kernel *kernel)
 void kcheck_linear(kcheck *kc)
 {
     enum { CASES = 84 };
-    for (size_t i = 0; oq_cpu_linear_list[i]; i++) {
-        const oq_linear_kernel *const kernel = oq_cpu_linear_list[i];
+    for (int i = 0; kc_linear_kernel(i); i++) {
+        const oq_linear_kernel *const kernel = kc_linear_kernel(i);
         if (!kc_wants(kc, kernel->name, kernel->need)) continue;
         if (kc->bench) {
             bench_kernel(kc, kernel);

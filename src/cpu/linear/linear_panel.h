@@ -10,7 +10,6 @@
 
 enum {
     OQ_PANEL_MAX_NR = 32,
-    OQ_PANEL_MAX_MR = 12,
     OQ_PANEL_UNROLL = 4,   /* dwords of A that a microkernel takes per round */
     OQ_PANEL_CHUNK = 256,  /* dwords of A per call: a decoded piece of a panel is then at most 32 KB */
     OQ_PANEL_ROWS = 192,   /* rows of y per task at most; a multiple of every mr */
@@ -128,6 +127,8 @@ OQ_PANEL_ENGINE_DECLARE(bf16_avx512bf16);
 OQ_PANEL_ENGINE_DECLARE(i8_avx2);
 OQ_PANEL_ENGINE_DECLARE(i8_avxvnni);
 OQ_PANEL_ENGINE_DECLARE(i8_avx512vnni);
+OQ_PANEL_ENGINE_DECLARE(bf16_amx);
+OQ_PANEL_ENGINE_DECLARE(i8_amx);
 
 /* ---- what kernels accept ------------------------------------------------------------------------------- */
 

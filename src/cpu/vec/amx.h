@@ -52,7 +52,7 @@ static inline oq_amx_config oq_amx_config_for(int rows, int depth)
 #define oq_amx_load(t, from, row_bytes)  _tile_loadd(t, from, (size_t)(row_bytes))
 #define oq_amx_store(t, to, row_bytes)   _tile_stored(t, to, (size_t)(row_bytes))
 #define oq_amx_dot_bf16(sums, a, b)      _tile_dpbf16ps(sums, a, b)
-#define oq_amx_dot_i8(sums, a, b)        _tile_dpbssd(sums, a, b)
+#define oq_amx_dot_u8i8(sums, a, b)      _tile_dpbusd(sums, a, b)
 
 #else
 
@@ -140,7 +140,7 @@ static inline void oq_amx_dot_bf16(int sums, int a, int b)
         }
 }
 
-static inline void oq_amx_dot_i8(int sums, int a, int b)
+static inline void oq_amx_dot_u8i8(int sums, int a, int b)
 {
     oq_amx_check_product(sums, a, b);
     for (int r = 0; r < oq_amx.config.rows[sums]; r++)
@@ -149,7 +149,7 @@ static inline void oq_amx_dot_i8(int sums, int a, int b)
             memcpy(&sum, &oq_amx.tile[sums][r][4 * c], sizeof sum);
             for (int k = 0; k < oq_amx.config.rows[b]; k++)
                 for (int i = 0; i < 4; i++)
-                    sum += (uint32_t)((int8_t)oq_amx.tile[a][r][4 * k + i] * (int8_t)oq_amx.tile[b][k][4 * c + i]);
+                    sum += (uint32_t)(oq_amx.tile[a][r][4 * k + i] * (int8_t)oq_amx.tile[b][k][4 * c + i]);
             memcpy(&oq_amx.tile[sums][r][4 * c], &sum, sizeof sum);
         }
 }

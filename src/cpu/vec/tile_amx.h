@@ -1,5 +1,5 @@
 /* tile_amx.h -- tile.h's product over the matrix tiles of AMX: 32 rows x 32 columns of sums; pairs of bf16 (TILE_STEP 2)
- * or fours of i8 on both sides with sums in i32 (TILE_STEP 4), panels as tile.h's. What is left of a run beyond whole tiles of k takes a second pass over all runs, with
+ * or four u8 times four i8 with sums in i32 (TILE_STEP 4), panels as tile.h's. What is left of a run beyond whole tiles of k takes a second pass over all runs, with
  * tiles of that depth. */
 #ifndef OQ_CPU_TILE_H
 #define OQ_CPU_TILE_H
@@ -12,7 +12,7 @@
 #define TILE_STEP 2
 #endif
 #if TILE_STEP == 4
-#define TILE_DOT oq_amx_dot_i8
+#define TILE_DOT oq_amx_dot_u8i8
 #else
 #define TILE_DOT oq_amx_dot_bf16
 #endif

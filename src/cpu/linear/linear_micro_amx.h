@@ -1,0 +1,69 @@
+/* linear_micro_amx.h -- the microkernel over matrix tiles: up to 32 rows x 32 columns, whole tiles of 16 dwords of k, then
+ * what is left with tiles of that depth. Tiles are set up in every call, which costs a few dozen cycles of a thousand:
+ * between two calls other code of the process may have released them. */
+#ifndef OQ_CPU_LINEAR_LINEAR_MICRO_AMX_H
+#define OQ_CPU_LINEAR_LINEAR_MICRO_AMX_H
+
+#include "cpu/linear/linear_panel.h"
+#include "cpu/vec/amx.h"
+
+enum { AMX_MR = 32, AMX_NR_BYTES = 128 };
+
+/* Dwords [0, count) of k, `depth` at a time, onto what c holds. */
+#define AMX_PASS(name, dot)                                                                                  \
+    static inline __attribute__((always_inline)) void name##_pass(                                           \
+        const char *a, int64_t lda, const char *b, int64_t count, int64_t depth, char *c, const int tall)    \
+    {                                                                                                        \
+        oq_amx_load_sums(c, AMX_NR_BYTES, 1, tall, 1);                                                       \
+        for (int64_t k = 0; k < count; k += depth)                                                           \
+            OQ_AMX_STEP(dot, a + 4 * k, lda, b + AMX_NR_BYTES * k, AMX_NR_BYTES, tall, 1);                   \
+        oq_amx_store_sums(c, AMX_NR_BYTES, tall, 1);                                                         \
+    }                                                                                                        \
+                                                                                                             \
+    static void name##_rows(const void *a, size_t lda, const void *b, int64_t rounds, void *c, int rows)     \
+    {                                                                                                        \
+        const int64_t depth = rounds * OQ_PANEL_UNROLL, left = depth % OQ_AMX_DWORDS, whole = depth - left;  \
+        const char *const a_left = (const char *)a + 4 * whole;                                              \
+        const char *const b_left = (const char *)b + AMX_NR_BYTES * whole;                                   \
+        oq_amx_begin();                                                                                      \
+        if (whole) {                                                                                         \
+            oq_amx_configure(rows, OQ_AMX_DWORDS);                                                           \
+            if (rows > OQ_AMX_ROWS)                                                                          \
+                name##_pass(a, (int64_t)lda, b, whole, OQ_AMX_DWORDS, c, 1);                                 \
+            else                                                                                             \
+                name##_pass(a, (int64_t)lda, b, whole, OQ_AMX_DWORDS, c, 0);                                 \
+        }                                                                                                    \
+        if (left) {                                                                                          \
+            oq_amx_configure(rows, (int)left);                                                               \
+            if (rows > OQ_AMX_ROWS)                                                                          \
+                name##_pass(a_left, (int64_t)lda, b_left, left, left, c, 1);                                 \
+            else                                                                                             \
+                name##_pass(a_left, (int64_t)lda, b_left, left, left, c, 0);                                 \
+        }                                                                                                    \
+        oq_amx_end();                                                                                        \
+    }
+
+#define AMX_MICRO(name, n)                                                                                   \
+    static void name##_##n(const void *a, size_t lda, const void *b, int64_t rounds, void *c)                \
+    {                                                                                                        \
+        name##_rows(a, lda, b, rounds, c, n);                                                                \
+    }
+#define AMX_FOUR(M, name, a, b, c, d) M(name, a) M(name, b) M(name, c) M(name, d)
+#define AMX_EACH(M, name)                                                                                    \
+    AMX_FOUR(M, name, 1, 2, 3, 4)                                                                            \
+    AMX_FOUR(M, name, 5, 6, 7, 8)                                                                            \
+    AMX_FOUR(M, name, 9, 10, 11, 12)                                                                         \
+    AMX_FOUR(M, name, 13, 14, 15, 16)                                                                        \
+    AMX_FOUR(M, name, 17, 18, 19, 20)                                                                        \
+    AMX_FOUR(M, name, 21, 22, 23, 24)                                                                        \
+    AMX_FOUR(M, name, 25, 26, 27, 28)                                                                        \
+    AMX_FOUR(M, name, 29, 30, 31, 32)
+#define AMX_ENTRY(name, n) name##_##n,
+
+/* The functions name_1 ... name_32 and their table `name`. */
+#define AMX_MICRO_TABLE(name, dot)                                                                           \
+    AMX_PASS(name, dot)                                                                                      \
+    AMX_EACH(AMX_MICRO, name)                                                                                \
+    static const oq_panel_micro name[AMX_MR + 1] = {NULL, AMX_EACH(AMX_ENTRY, name)};
+
+#endif

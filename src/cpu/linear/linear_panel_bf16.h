@@ -1,0 +1,170 @@
+/* linear_panel_bf16.h -- the body of the engines that multiply pairs of bf16 with f32 sums: for bf16 and fp8 weights and
+ * x that bf16 holds exactly (BF16, or e4m3 codes). An x of type F32 is not rounded: the same panels then go through f32
+ * products. */
+#ifndef OQ_CPU_LINEAR_LINEAR_PANEL_BF16_H
+#define OQ_CPU_LINEAR_LINEAR_PANEL_BF16_H
+
+#include "cpu/linear/linear_micro_avx512.h"
+
+#define OQ_PANEL_WIDE 1
+#include "cpu/linear/linear_panel_rows.h"
+
+enum { NR = 32, STEP = 2 };
+
+MICRO_TABLE(micro_f32, "vfmadd231ps")
+
+/* Codes as bf16: the upper half of an e4m3 number in f32 is all of it. */
+static float codes_prologue(const oq_panel_job *job, int64_t row, uint16_t *a)
+{
+    const oq_tensor *const x = &job->args->x;
+    const int64_t k = job->args->spec->k;
+    const float amax = view_amax(x, row, k), scale = e4m3_scale(job, amax);
+    if (amax != amax) {
+        memset(a, 0, (size_t)k * sizeof *a);
+        return scale;
+    }
+    for (int64_t first = 0; first < k; first += ROW_CHUNK) {
+        const int64_t n = k - first < ROW_CHUNK ? k - first : ROW_CHUNK;
+        const oq_tensor piece = oq_tensor_cols(*x, first, n);
+        float part[ROW_CHUNK];
+        row_load(part, &piece, row, n);
+        for (int64_t i = 0; i < n; i++)
+            a[first + i] = (uint16_t)(oq_f32_bits(e4m3_nearest(part[i] / scale)) >> 16);
+    }
+    return scale;
+}
+
+static void prologue_bf16(const oq_panel_job *job, int64_t row)
+{
+    const oq_tensor *const x = &job->args->x;
+    const int64_t k = job->args->spec->k, from = job->first + row;
+    uint16_t *const a = (uint16_t *)(job->a + (size_t)row * job->lda);
+    memset(a + k, 0, (size_t)(job->layout.depth * STEP - k) * sizeof *a);
+    job->row_scale[row] = 1.0f;
+    if (job->args->spec->scheme.act)
+        job->row_scale[row] = codes_prologue(job, from, a);
+    else
+        memcpy(a, (const uint16_t *)x->data + from * x->ld, (size_t)k * sizeof *a);
+}
+
+/* 32 e4m3 codes (16 pairs) to 32 bf16, exact: through f16 and f32, whose upper halves are the result. */
+static __m512i bf16_of_codes(const uint8_t *src)
+{
+    const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)src));
+    const __m512i half = _mm512_and_si512(_mm512_slli_epi16(wide, 7), _mm512_set1_epi16((short)0xbf80));
+    const __m512 by = _mm512_set1_ps(256.0f);
+    const __m512 low = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_castsi512_si256(half)), by);
+    const __m512 high = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1)), by);
+    const __m256i low16 = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(low), 16));
+    const __m256i high16 = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(high), 16));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low16), high16, 1);
+}
+
+static const char *piece_of(const oq_panel_job *job, int64_t panel, int64_t k)
+{
+    return job->panels + (size_t)panel * job->layout.panel_bytes + (size_t)(k * NR) * job->layout.element;
+}
+
+static const void *decode_bf16(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first,
+                               int64_t count)
+{
+    const char *const src = piece_of(job, panel, first * STEP);
+    if (job->layout.element == 2) return src;
+    for (int64_t i = 0; i < count * STEP * NR; i += 32)
+        _mm512_store_si512((char *)buffer + 2 * i, bf16_of_codes((const uint8_t *)src + i));
+    return buffer;
+}
+
+/* Pairs at rest to two rows of f32: the even k in the lower half of each pair. */
+static void split_bf16(float *even, float *odd, const char *src)
+{
+    const __m512i pairs = _mm512_loadu_si512(src), upper = _mm512_set1_epi32((int)0xffff0000);
+    _mm512_store_si512(even, _mm512_slli_epi32(pairs, 16));
+    _mm512_store_si512(odd, _mm512_and_si512(pairs, upper));
+}
+
+static void split_codes(float *even, float *odd, const char *src)
+{
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)src);
+    const __m256i mask = _mm256_set1_epi16((short)0xbf80);
+    const __m512 by = _mm512_set1_ps(256.0f);
+    const __m256i low = _mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(pairs, 8), 1), mask);
+    const __m256i high = _mm256_and_si256(_mm256_srai_epi16(pairs, 1), mask);
+    _mm512_store_ps(even, _mm512_mul_ps(_mm512_cvtph_ps(low), by));
+    _mm512_store_ps(odd, _mm512_mul_ps(_mm512_cvtph_ps(high), by));
+}
+
+static const void *decode_f32(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first,
+                              int64_t count)
+{
+    const size_t element = job->layout.element;
+    for (int64_t k = 0; k < count; k += 2)
+        for (int64_t c = 0; c < NR; c += 16) {
+            const char *const src = piece_of(job, panel, first + k) + (size_t)(2 * c) * element;
+            float *const even = (float *)buffer + k * NR + c, *const odd = even + NR;
+            if (element == 2)
+                split_bf16(even, odd, src);
+            else
+                split_codes(even, odd, src);
+        }
+    return buffer;
+}
+
+static void prologue_f32(const oq_panel_job *job, int64_t row)
+{
+    f32_prologue(job, row);
+}
+
+/* The engine over pairs with tiles of `rows` rows, and what it does with an x of type F32. */
+#define PAIRS_ENGINE(rows, table)                                                                            \
+    {                                                                                                        \
+        .mr = rows, .nr = NR, .step = STEP, .pack_step = STEP, .integers = false, .plain = &oq_dtype_bf16,   \
+        .micro = table, .prologue = prologue_bf16, .decode = decode_bf16, .store = oq_panel_store_avx512     \
+    }
+
+static const oq_panel_engine engine_f32 = {.mr = 12,
+                                           .nr = NR,
+                                           .step = 1,
+                                           .pack_step = STEP,
+                                           .integers = false,
+                                           .plain = &oq_dtype_f32,
+                                           .micro = micro_f32,
+                                           .prologue = prologue_f32,
+                                           .decode = decode_f32,
+                                           .store = oq_panel_store_avx512};
+
+static size_t pairs_scratch_bytes(const oq_panel_engine *pairs, const oq_linear_spec *spec, int64_t m)
+{
+    const size_t a = oq_panel_scratch_bytes(pairs, spec, m), b = oq_panel_scratch_bytes(&engine_f32, spec, m);
+    return a > b ? a : b;
+}
+
+static void pairs_run(const oq_panel_engine *pairs, oq_device *device, const oq_linear_args *args)
+{
+    const bool exact = args->spec->scheme.act || args->x.dtype == &oq_dtype_bf16;
+    oq_panel_run(exact ? pairs : &engine_f32, device, args);
+}
+
+#define PAIRS_ENGINE_DEFINE(name, pairs)                                                                     \
+    size_t oq_panel_##name##_packed_bytes(const oq_linear_spec *spec)                                        \
+    {                                                                                                        \
+        return oq_panel_packed_bytes(pairs, spec);                                                           \
+    }                                                                                                        \
+    void oq_panel_##name##_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec)                 \
+    {                                                                                                        \
+        oq_panel_pack(pairs, dst, src, spec);                                                                \
+    }                                                                                                        \
+    size_t oq_panel_##name##_scratch_bytes(const oq_linear_spec *spec, int64_t m)                            \
+    {                                                                                                        \
+        return pairs_scratch_bytes(pairs, spec, m);                                                          \
+    }                                                                                                        \
+    void oq_panel_##name##_run(oq_device *device, const oq_linear_args *args)                                \
+    {                                                                                                        \
+        pairs_run(pairs, device, args);                                                                      \
+    }                                                                                                        \
+    unsigned oq_panel_##name##_fuses(const oq_linear_spec *spec)                                             \
+    {                                                                                                        \
+        return oq_panel_fuses(pairs, spec); /* as engine_f32 */                                              \
+    }
+
+#endif

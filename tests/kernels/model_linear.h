@@ -1,0 +1,21 @@
+/* model_linear.h -- names of the AMX products, for their copies over the model. */
+#ifndef MODEL_LINEAR_H
+#define MODEL_LINEAR_H
+
+#define OQ_AMX_MODEL 1
+#define oq_panel_bf16_amx_packed_bytes oq_panel_bf16_amx_model_packed_bytes
+#define oq_panel_bf16_amx_pack oq_panel_bf16_amx_model_pack
+#define oq_panel_bf16_amx_scratch_bytes oq_panel_bf16_amx_model_scratch_bytes
+#define oq_panel_bf16_amx_run oq_panel_bf16_amx_model_run
+#define oq_panel_bf16_amx_fuses oq_panel_bf16_amx_model_fuses
+#define oq_panel_i8_amx_packed_bytes oq_panel_i8_amx_model_packed_bytes
+#define oq_panel_i8_amx_pack oq_panel_i8_amx_model_pack
+#define oq_panel_i8_amx_scratch_bytes oq_panel_i8_amx_model_scratch_bytes
+#define oq_panel_i8_amx_run oq_panel_i8_amx_model_run
+#define oq_panel_i8_amx_fuses oq_panel_i8_amx_model_fuses
+#define oq_linear_wbf16_abf16_amx oq_linear_wbf16_abf16_amx_model
+#define oq_linear_wfp8_abf16_amx oq_linear_wfp8_abf16_amx_model
+#define oq_linear_wfp8_afp8_amx oq_linear_wfp8_afp8_amx_model
+#define oq_linear_wi8_ai8_amx oq_linear_wi8_ai8_amx_model
+
+#endif
