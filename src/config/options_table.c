@@ -198,7 +198,7 @@ static const oq_option_info rows[] = {
     {"seconds", NULL, OQ_OPTION_REAL, 0.001, 60, NULL, "0.2", "bench", "benchmark", "X",
      "least time spent on one measurement"},
     {"compare", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "bench", "benchmark", NULL,
-     "also run diffusers with torch, where the peers' environment is installed"},
+     "beside torch and diffusers instead, in turns: the median of the ratios and its spread"},
 
     /* ---- run ----------------------------------------------------------------------------------------------- */
     {"threads", NULL, OQ_OPTION_INT, 0, 1024, NULL, "this process' cores", ALL, "run", "N",

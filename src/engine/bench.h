@@ -28,6 +28,24 @@ oq_status oq_bench_add(oq_bench *b, const oq_bench_row *row, double *ms, size_t 
 oq_status oq_bench_kernels(oq_bench *b);
 oq_status oq_bench_layers(oq_bench *b);
 oq_status oq_bench_whole(oq_bench *b);
-oq_status oq_bench_peer(oq_bench *b); /* runs tools/dev/peer and adds its rows */
+
+/* ---- beside a peer: tools/dev/peer, one Python process with torch and diffusers that takes one order a line ---- */
+
+typedef struct oq_bench_peer oq_bench_peer;
+
+/* Starts it; NOTFOUND outside omniq's repository. */
+oq_status oq_bench_peer_start(oq_bench *b, oq_bench_peer **out);
+/* Sends a line and takes the answer, an object of JSON that the caller frees. A peer that answers {"error": ...} or goes
+ * away is an error with its words; one that only lacks what a case needs answers {"absent": ...}. */
+oq_status oq_bench_peer_ask(oq_bench_peer *peer, oq_json **answer, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void oq_bench_peer_stop(oq_bench_peer *peer);
+
+/* Ours and the peer's in turns, at least 15 each: the median of their ratios with its spread, on all threads and on one. */
+oq_status oq_bench_compare(oq_bench *b);
+
+/* The model of --model as generate would open it, loaded; and the request that is measured. In bench_model.c. */
+oq_status oq_bench_open_model(oq_bench *b, const char *method, oq_arena *arena, oq_options **options, oq_model **model,
+                              oq_request *request);
 
 #endif

@@ -169,6 +169,15 @@ static oq_status time_whole(oq_bench *b, const oq_model *model, const oq_request
     return oq_bench_add(b, &(oq_bench_row){"generate", steps, label, "whole", 0}, total, RUNS, NULL);
 }
 
+oq_status oq_bench_open_model(oq_bench *b, const char *method, oq_arena *arena, oq_options **options,
+                              oq_model **model, oq_request *request)
+{
+    OQ_TRY(make_options(b, *method ? method : NULL, options));
+    OQ_TRY(oq_model_prepare(b->env, *options, model));
+    OQ_TRY(oq_request_make(b->env, *model, *options, arena, request));
+    return oq_model_load(b->env, *model);
+}
+
 static oq_status with_model(oq_bench *b, const char *method, bool layers)
 {
     oq_options *options = NULL;
@@ -176,10 +185,7 @@ static oq_status with_model(oq_bench *b, const char *method, bool layers)
     oq_request request;
     oq_arena arena;
     oq_arena_init(&arena, b->env);
-    oq_status st = make_options(b, *method ? method : NULL, &options);
-    if (st == OQ_OK) st = oq_model_prepare(b->env, options, &model);
-    if (st == OQ_OK) st = oq_request_make(b->env, model, options, &arena, &request);
-    if (st == OQ_OK) st = oq_model_load(b->env, model);
+    oq_status st = oq_bench_open_model(b, method, &arena, &options, &model, &request);
     if (st == OQ_OK)
         st = layers ? watch_run(b, model, &request) : time_whole(b, model, &request, label_of(b, method));
     oq_model_close(model);

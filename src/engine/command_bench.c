@@ -62,16 +62,19 @@ static bool wanted(const oq_options *o, const char *section)
 
 static oq_status run_sections(oq_bench *b)
 {
-    const bool model = oq_options_given(b->options, "model");
+    const bool model = oq_options_given(b->options, "model"),
+               compare = oq_options_flag(b->options, "compare");
     if (!model && oq_options_given(b->options, "only") && !wanted(b->options, "kernels"))
         return oq_fail(b->env, OQ_E_ARG, "bench of %s needs a model: --model DIR",
                        oq_options_text(b->options, "only", ""));
-    if (!model && oq_options_flag(b->options, "compare"))
-        return oq_fail(b->env, OQ_E_ARG, "bench --compare needs a model: --model DIR");
+    if (compare && oq_options_given(b->options, "only") && wanted(b->options, "layers"))
+        return oq_fail(b->env, OQ_E_ARG, "bench --compare compares kernels and whole, not layers");
+    if (compare) return oq_bench_compare(b);
+    oq_strbuf_printf(b->text, "%-10s %-28s %-22s %-34s %10s %9s\n", "op", "shape", "dtype", "kernel", "ms",
+                     "GFLOP/s");
     if (wanted(b->options, "kernels")) OQ_TRY(oq_bench_kernels(b));
     if (model && wanted(b->options, "layers")) OQ_TRY(oq_bench_layers(b));
-    if (model && wanted(b->options, "whole")) OQ_TRY(oq_bench_whole(b));
-    return oq_options_flag(b->options, "compare") ? oq_bench_peer(b) : OQ_OK;
+    return model && wanted(b->options, "whole") ? oq_bench_whole(b) : OQ_OK;
 }
 
 static oq_status bench(oq_env *env, oq_options *options, oq_report **out)
@@ -85,8 +88,6 @@ static oq_status bench(oq_env *env, oq_options *options, oq_report **out)
                   .filter = oq_options_text(options, "filter", NULL),
                   .rows = oq_json_new_array(),
                   .text = &text};
-    oq_strbuf_printf(&text, "%-10s %-28s %-22s %-34s %10s %9s\n", "op", "shape", "dtype", "kernel", "ms",
-                     "GFLOP/s");
     oq_status st = run_sections(&b);
     if (st == OQ_OK && b.filter && oq_json_size(b.rows) == 0)
         st = oq_fail(env, OQ_E_ARG, "filter '%s' matches no kernel of this part of the benchmark", b.filter);

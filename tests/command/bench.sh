@@ -14,4 +14,21 @@ says '"dtype": "int8_channel"'
 expect 2 'bench of layers needs a model' bench --only layers
 expect 2 'only must be one of kernels,layers,whole' bench --only x
 expect 1 'tools/dev/peer is not here' bench -m "$model" --compare --only kernels --filter none
+# --compare: a peer of three lines that takes a millisecond for everything
+mkdir -p tools/dev
+cat > tools/dev/peer << 'END'
+#!/bin/sh
+while read -r word rest; do case $word in turn) echo '{"ms": 1.0}' ;; *) echo '{"peer": "slate"}' ;; esac; done
+END
+chmod +x tools/dev/peer
+expect 0 '' bench --compare --only kernels --filter group_norm --seconds 0.001 --json -q --threads 1
+head -1 out | grep -q '^{.*"kernel": "group_norm".*"threads": 1.*"peer": "slate".*"peer_ms": 1.*"ratio".*"ratio_low".*"ratio_high".*"n": 15' &&
+    pass || fail 'a row has both times, the ratio and its spread' "$(head -1 out)"
+expect 2 "filter 'nope' matches no kernel" bench --compare --only kernels --filter nope --seconds 0.001 -q
+expect 2 'compares kernels and whole, not layers' bench --compare --only layers -m "$model"
+printf '#!/bin/sh\nread -r order\necho "{\\"error\\": \\"out of chalk\\"}"\n' > tools/dev/peer
+expect 1 "tools/dev/peer at 'threads 1': out of chalk" bench --compare --only kernels --threads 1 -q
+printf '#!/bin/sh\nexit 3\n' > tools/dev/peer
+expect 1 'tools/dev/peer' bench --compare --only kernels --threads 1 -q
+rm -r tools
 finish
