@@ -6,6 +6,7 @@
 #include "ckpt/ckpt.h"
 #include "config/options.h"
 #include "load/load.h"
+#include "lora/lora.h"
 #include "media/image.h"
 #include "pipelines/pipeline.h"
 
@@ -41,6 +42,7 @@ struct oq_model {
     void                   *self;    /* the pipeline's */
     oq_quant_config        *config;  /* the wish; NULL: none */
     oq_plan                *plan;
+    oq_loras               *loras;    /* NULL: no adapters */
     oq_weights             *weights;
     oq_options             *defaults; /* omniq.json as options of "generate"; NULL: none */
     double                  load_s;

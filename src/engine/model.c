@@ -210,6 +210,24 @@ static oq_status read_defaults(oq_env *env, oq_model *model)
     return oq_fail(env, st, "%s/omniq.json: %s", model->folder->path, message);
 }
 
+/* --lora FILE[:SCALE], in their order. */
+static oq_status attach_loras(oq_env *env, oq_model *model, const oq_options *options)
+{
+    const size_t n = oq_options_count(options, "lora");
+    oq_lora_request *requests = NULL;
+    if (n == 0) return OQ_OK;
+    oq_arena arena;
+    oq_arena_init(&arena, env);
+    oq_status st = oq_arena_new(&arena, n, sizeof *requests, "--lora", &requests);
+    for (size_t i = 0; st == OQ_OK && i < n; i++) {
+        char *text = oq_arena_strdup(&arena, oq_options_item(options, "lora", i));
+        st = text ? oq_lora_parse(env, text, &requests[i]) : oq_fail(env, OQ_E_NOMEM, "--lora: no memory");
+    }
+    if (st == OQ_OK) st = oq_loras_attach(env, model->plan, requests, n, &model->loras);
+    oq_arena_deinit(&arena);
+    return st;
+}
+
 static oq_status measure(oq_env *env, oq_model *model, const oq_options *options)
 {
     oq_arena arena;
@@ -234,6 +252,7 @@ static oq_status prepare(oq_env *env, oq_model *model, const oq_options *options
     OQ_TRY(read_defaults(env, model));
     OQ_TRY(open_components(env, model, options));
     OQ_TRY(start_pipeline(env, model));
+    OQ_TRY(attach_loras(env, model, options));
     return measure(env, model, options);
 }
 
@@ -271,6 +290,7 @@ oq_status oq_model_load(oq_env *env, oq_model *model)
 {
     const double started_s = oq_now_s();
     OQ_TRY(oq_load(env, model->plan, &model->weights));
+    if (model->loras) OQ_TRY(oq_loras_load(env, model->loras));
     close_files(model);
     model->load_s = oq_now_s() - started_s;
     return OQ_OK;
@@ -294,6 +314,7 @@ void oq_model_close(oq_model *model)
     if (!model) return;
     oq_env *env = model->env;
     oq_weights_free(env, model->weights);
+    oq_loras_free(env, model->loras);
     if (model->self) model->type->deinit(env, model->self);
     oq_free(env, model->self);
     oq_plan_free(model->plan);

@@ -41,27 +41,49 @@ static oq_status run_apart(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tens
     return OQ_OK;
 }
 
+/* Columns of y += up(down(x)) for each adapter. */
+static oq_status add_adapters(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x)
+{
+    for (const oq_lora_pair *pair = l->lora; pair; pair = pair->next) {
+        const oq_mark mark = oq_mark_get(ex);
+        const oq_tensor part = oq_tensor_cols(y, pair->at, pair->up.spec.n);
+        oq_tensor inner, more;
+        OQ_TRY(oq_tmp_typed(ex, x.dtype, x.rows, pair->down.spec.n, &inner));
+        OQ_TRY(oq_tmp_typed(ex, y.dtype, y.rows, pair->up.spec.n, &more));
+        OQ_TRY(run_linear(ex, &pair->down, inner, x, NULL, NULL));
+        OQ_TRY(run_linear(ex, &pair->up, more, inner, NULL, NULL));
+        OQ_TRY(oq_add_forward(ex, part, part, more));
+        oq_mark_reset(ex, mark);
+    }
+    return OQ_OK;
+}
+
 /* One call of the layer's kernel; rows and post only as it fuses them. */
 static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
                             const oq_rows_args *rows, const oq_post *post)
 {
     OQ_TRY(check_linear(ex, l, y, x, post));
-    if (l->apart) return run_apart(ex, l, y, x);
+    if (l->apart) {
+        OQ_TRY(run_apart(ex, l, y, x));
+        return add_adapters(ex, l, y, x);
+    }
     const oq_mark mark = oq_mark_get(ex);
     void *scratch = NULL;
     OQ_TRY(oq_kernel_scratch(ex, l->kernel->scratch_bytes(&l->spec, x.rows), &scratch));
     oq_mark_reset(ex, mark);
-    if (ex->measure || x.rows == 0) return OQ_OK;
-    const oq_linear_args args = {.spec = &l->spec,
-                                 .packed = l->packed,
-                                 .bias = l->bias,
-                                 .scratch = scratch,
-                                 .x = x,
-                                 .y = y,
-                                 .rows = rows,
-                                 .post = post};
-    l->kernel->run(ex->device, &args);
-    if (!ex->observer) return OQ_OK;
+    if (!ex->measure && x.rows) {
+        const oq_linear_args args = {.spec = &l->spec,
+                                     .packed = l->packed,
+                                     .bias = l->bias,
+                                     .scratch = scratch,
+                                     .x = x,
+                                     .y = y,
+                                     .rows = rows,
+                                     .post = post};
+        l->kernel->run(ex->device, &args);
+    }
+    OQ_TRY(add_adapters(ex, l, y, x));
+    if (ex->measure || x.rows == 0 || !ex->observer) return OQ_OK;
     OQ_TRY(ex->backend->sync(ex->env, ex->device));
     return ex->observer(ex->observer_user, l, x, y);
 }

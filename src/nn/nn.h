@@ -35,7 +35,14 @@ typedef struct oq_linear {
     /* Parts that the file stores in types of their own: each is a product (and an item) of its own, and this layer has
      * neither kernel nor weights. NULL: one product (plan). */
     const struct oq_linear *apart;   /* [n_parts] */
+    struct oq_lora_pair    *lora;    /* adapters beside the product (lora); NULL: none */
 } oq_linear;
+
+typedef struct oq_lora_pair { /* y[:, at : at + up.n] += up(down(x)); both plain, the scale is in `up` */
+    oq_linear            down, up;
+    int64_t              at;
+    struct oq_lora_pair *next;
+} oq_lora_pair;
 
 typedef struct oq_vector { /* norm weight, bias, pad token: f32 in backend memory, rounded to the compute type first */
     const char  *name;     /* the tensor's full name: "layers.0.attention_norm1.weight" */

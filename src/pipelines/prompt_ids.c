@@ -67,7 +67,7 @@ oq_status oq_prompt_ids_make(oq_env *env, oq_arena *arena, const oq_prompt_ids *
     size_t n = 0;
     if (!text) return oq_fail(env, OQ_E_NOMEM, "%s: no memory for %zu bytes", what, strlen(prompt));
     OQ_TRY(encode(env, arena, p->tokenizer, text, strlen(text), ids, &n));
-    if (n == 0) return oq_fail(env, OQ_E_ARG, "%s has no tokens", what);
+    if (n == 0 && !p->pad) return oq_fail(env, OQ_E_ARG, "%s has no tokens", what);
     if ((int64_t)n > p->max_tokens) {
         if (p->warn)
             oq_log(env, OQ_LOG_WARN, "%s has %zu tokens; those after the first %lld are dropped", what, n,

@@ -90,6 +90,10 @@ oq_status oq_plan_print(const oq_plan *plan, bool all_layers, oq_strbuf *out);
  * oq_resolve_layer. */
 oq_place oq_plan_place(void *component, const char *name);
 
+/* If `name` fits the name rule's `pattern`, the same name as `other` spells it, in `out`. False: it does not, or is too
+ * long. */
+bool oq_plan_respell(const char *pattern, const char *name, const char *other, char *out, size_t n);
+
 typedef struct oq_plan_values { /* plain values in the file */
     const oq_ckpt_tensor *tensor; /* NULL: none, or dummy */
     const uint8_t        *data;   /* of the rows that are meant */

@@ -62,6 +62,17 @@ static bool fill_pattern(const char *pattern, const captured *with, bool rest, c
     return *pattern == '\0' && n >= 0 && (size_t)n < MAX_NAME - at;
 }
 
+bool oq_plan_respell(const char *pattern, const char *name, const char *other, char *out, size_t n)
+{
+    char buffer[MAX_NAME];
+    captured with;
+    if (!match_pattern(pattern, name, &with) || !fill_pattern(other, &with, true, buffer) ||
+        strlen(buffer) >= n)
+        return false;
+    memcpy(out, buffer, strlen(buffer) + 1);
+    return true;
+}
+
 /* Rows of a declared layer by its name as a part; 0: there is none. */
 static int64_t rows_of(const oq_plan_component *c, const char *name)
 {

@@ -1,0 +1,397 @@
+/* lora.c -- adapters of low rank: files to pairs of small layers that hang on the plan's layers. */
+#include "lora/lora.h"
+
+#include "base/file.h"
+#include "base/size.h"
+#include "ckpt/ckpt.h"
+#include "lora/lora_names.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 256, MAX_TENSORS = 1 << 16 };
+
+typedef struct adapter { /* one named layer of a file */
+    const char *name;    /* of the layer, n bytes of a key */
+    size_t n;
+    const oq_ckpt_tensor *tensor[OQ_LORA_N_ROLES];
+    oq_lora_target targets[OQ_LORA_MAX_TARGETS];
+    int n_targets;
+    bool halves_swapped;
+} adapter;
+
+typedef struct lora_file {
+    const char *path;
+    double scale, alpha; /* alpha: of the whole file, NAN: none */
+    oq_ckpt *ckpt;
+    adapter *adapters;
+    size_t n_adapters;
+    oq_lora_summary summary;
+} lora_file;
+
+typedef struct hung { /* a pair as it was attached, and where its weights are */
+    oq_lora_pair *pair;
+    const lora_file *file;
+    const adapter *of;
+    int64_t from; /* rows of `up` */
+} hung;
+
+struct oq_loras {
+    oq_env *env;
+    oq_plan *plan;
+    oq_arena arena;
+    lora_file *files;
+    size_t n_files;
+    hung *pairs;
+    size_t n_pairs, capacity;
+    size_t bytes;
+    void *block; /* backend memory of all packed weights */
+};
+
+/* ---- requests ------------------------------------------------------------------------------------------ */
+
+oq_status oq_lora_parse(oq_env *env, char *text, oq_lora_request *out)
+{
+    char *colon = strrchr(text, ':'), *end = NULL;
+    *out = (oq_lora_request){.path = text, .scale = 1};
+    if (!colon || strchr(colon, '/')) return OQ_OK;
+    out->scale = strtod(colon + 1, &end);
+    if (end == colon + 1 || *end || !isfinite(out->scale))
+        return oq_fail(env, OQ_E_ARG, "--lora '%s': '%s' is no scale (FILE or FILE:SCALE)", text, colon + 1);
+    *colon = '\0';
+    return OQ_OK;
+}
+
+/* ---- files --------------------------------------------------------------------------------------------- */
+
+/* A file, or a folder as diffusers and PEFT write it. */
+static oq_status open_file(oq_loras *l, lora_file *f, const char *path)
+{
+    static const char *const names[] = {"pytorch_lora_weights.safetensors", "adapter_model.safetensors"};
+    if (!oq_file_is_dir(path)) return oq_ckpt_open(l->env, path, &f->ckpt);
+    for (size_t i = 0; i < OQ_COUNT(names); i++) {
+        const char *inside = oq_arena_printf(&l->arena, "%s/%s", path, names[i]);
+        if (!inside) return oq_fail(l->env, OQ_E_NOMEM, "%s: no memory", path);
+        if (oq_file_exists(inside)) return oq_ckpt_open(l->env, inside, &f->ckpt);
+    }
+    return oq_fail(l->env, OQ_E_NOTFOUND, "--lora '%s': the folder holds neither %s nor %s", path, names[0],
+                   names[1]);
+}
+
+/* PEFT keeps alpha beside the file: adapter_config.json. */
+static oq_status read_alpha(oq_loras *l, lora_file *f, const char *path)
+{
+    f->alpha = (double)NAN;
+    const char *config =
+        oq_file_is_dir(path) ? oq_arena_printf(&l->arena, "%s/adapter_config.json", path) : NULL;
+    if (!config || !oq_file_exists(config)) return OQ_OK;
+    oq_json *json = NULL;
+    OQ_TRY(oq_json_parse_file(l->env, config, 1 << 20, &json));
+    f->alpha = oq_json_real(oq_json_get(json, "lora_alpha"), (double)NAN);
+    const bool dora = oq_json_bool(oq_json_get(json, "use_dora"), false),
+               root = oq_json_bool(oq_json_get(json, "use_rslora"), false);
+    oq_json_free(json);
+    if (!dora && !root) return OQ_OK;
+    return oq_fail(l->env, OQ_E_UNSUPPORTED, "--lora '%s': '%s' of its adapter_config.json is not supported",
+                   path, dora ? "use_dora" : "use_rslora");
+}
+
+static adapter *find_adapter(lora_file *f, const char *name, size_t n)
+{
+    for (size_t i = f->n_adapters; i-- > 0;) /* names are sorted: the layer is the last one or new */
+        if (f->adapters[i].n == n && memcmp(f->adapters[i].name, name, n) == 0) return &f->adapters[i];
+    adapter *a = &f->adapters[f->n_adapters++];
+    *a = (adapter){.name = name, .n = n};
+    return a;
+}
+
+static oq_status take_key(oq_loras *l, lora_file *f, const oq_ckpt_tensor *t)
+{
+    oq_lora_role role = OQ_LORA_DOWN;
+    const char *foreign = NULL;
+    const size_t n = oq_lora_key(t->name, &role, &foreign);
+    if (foreign)
+        return oq_fail(l->env, OQ_E_UNSUPPORTED,
+                       "--lora '%s': '%s' belongs to an adapter of another kind (%s)", f->path, t->name,
+                       foreign);
+    if (n == 0) return OQ_OK; /* counted as unmatched */
+    adapter *a = find_adapter(f, t->name, n);
+    if (a->tensor[role])
+        return oq_fail(l->env, OQ_E_FORMAT, "--lora '%s': '%s' and '%s' are the same", f->path,
+                       a->tensor[role]->name, t->name);
+    a->tensor[role] = t;
+    return OQ_OK;
+}
+
+static oq_status read_file(oq_loras *l, lora_file *f, const oq_lora_request *request)
+{
+    f->path = oq_arena_strdup(&l->arena, request->path);
+    if (!f->path) return oq_fail(l->env, OQ_E_NOMEM, "--lora: no memory");
+    f->scale = request->scale;
+    OQ_TRY(open_file(l, f, f->path));
+    OQ_TRY(read_alpha(l, f, f->path));
+    if (f->ckpt->n_tensors > MAX_TENSORS)
+        return oq_fail(l->env, OQ_E_UNSUPPORTED, "--lora '%s': %zu tensors, at most %d are read", f->path,
+                       f->ckpt->n_tensors, (int)MAX_TENSORS);
+    OQ_TRY(oq_arena_new(&l->arena, f->ckpt->n_tensors + 1, sizeof *f->adapters, f->path, &f->adapters));
+    for (size_t i = 0; i < f->ckpt->n_tensors; i++) OQ_TRY(take_key(l, f, &f->ckpt->tensors[i]));
+    f->summary = (oq_lora_summary){.path = f->path, .scale = f->scale, .keys = f->ckpt->n_tensors};
+    return OQ_OK;
+}
+
+/* ---- pairs --------------------------------------------------------------------------------------------- */
+
+/* Rows and columns of a weight; a 1x1 convolution counts as a product. */
+static bool is_matrix(const oq_ckpt_tensor *t)
+{
+    return t && t->dtype && t->dtype->floating && t->n_dims >= 2 && t->elems == t->dim[0] * t->dim[1];
+}
+
+static oq_status check_shapes(oq_loras *l, const lora_file *f, const adapter *a, int64_t rows)
+{
+    const oq_ckpt_tensor *down = a->tensor[OQ_LORA_DOWN], *up = a->tensor[OQ_LORA_UP],
+                         *alpha = a->tensor[OQ_LORA_ALPHA];
+    const int64_t k = a->targets[0].linear->spec.k;
+    if (!down || !up)
+        return oq_fail(l->env, OQ_E_FORMAT, "--lora '%s': '%.*s' has no %s weight", f->path, (int)a->n,
+                       a->name, down ? "up (lora_B)" : "down (lora_A)");
+    if (!is_matrix(down) || !is_matrix(up))
+        return oq_fail(l->env, OQ_E_FORMAT, "--lora '%s': '%s' is no matrix of a floating type", f->path,
+                       is_matrix(down) ? up->name : down->name);
+    if (down->dim[1] != k || up->dim[0] != rows || down->dim[0] != up->dim[1] || down->dim[0] < 1)
+        return oq_fail(
+            l->env, OQ_E_FORMAT,
+            "--lora '%s': '%.*s' is [%lld,%lld] after [%lld,%lld], the layer takes [%lld,r] after [r,%lld]",
+            f->path, (int)a->n, a->name, (long long)up->dim[0], (long long)up->dim[1],
+            (long long)down->dim[0], (long long)down->dim[1], (long long)rows, (long long)k);
+    if (alpha && (alpha->elems != 1 || !alpha->dtype))
+        return oq_fail(l->env, OQ_E_FORMAT, "--lora '%s': '%s' is no single number", f->path, alpha->name);
+    return OQ_OK;
+}
+
+static oq_status plain_layer(oq_loras *l, oq_linear *out, const char *name, int64_t n, int64_t k)
+{
+    const oq_format *weight = l->plan->compute == &oq_dtype_bf16 ? &oq_format_bf16 : &oq_format_f32;
+    oq_part *part = NULL;
+    OQ_TRY(oq_arena_new(&l->plan->arena, 1, sizeof *part, name, &part));
+    *part = (oq_part){.name = name, .n = n};
+    *out = (oq_linear){.name = name, .parts = part, .n_parts = 1, .keep = "adapter"};
+    out->spec = (oq_linear_spec){.scheme = {.weight = weight}, .n = n, .k = k};
+    out->kernel = l->plan->backend->find_linear(l->plan->device, &out->spec);
+    if (!out->kernel)
+        return oq_fail(l->env, OQ_E_UNSUPPORTED, "adapter of layer '%s': no kernel of %s takes [%lld,%lld]",
+                       name, l->plan->backend->name, (long long)n, (long long)k);
+    size_t bytes;
+    if (!oq_size_add(l->bytes, oq_align_up(out->kernel->packed_bytes(&out->spec), ALIGNMENT), &bytes))
+        return oq_fail(l->env, OQ_E_NOMEM, "adapter of layer '%s': does not fit in memory", name);
+    l->bytes = bytes;
+    return OQ_OK;
+}
+
+static oq_status hang(oq_loras *l, const lora_file *f, const adapter *a, const oq_lora_target *target)
+{
+    oq_lora_pair *pair = NULL;
+    const int64_t rank = a->tensor[OQ_LORA_DOWN]->dim[0];
+    const size_t before = l->bytes;
+    OQ_TRY(oq_arena_new(&l->plan->arena, 1, sizeof *pair, target->linear->name, &pair));
+    OQ_TRY(plain_layer(l, &pair->down, target->linear->name, rank, target->linear->spec.k));
+    OQ_TRY(plain_layer(l, &pair->up, target->linear->name, target->n, rank));
+    target->component->bytes += l->bytes - before;
+    pair->at = target->at;
+    pair->next = target->linear->lora;
+    target->linear->lora = pair;
+    target->linear->fused = 0; /* the pair is added to the product itself */
+    if (l->n_pairs == l->capacity) {
+        const size_t capacity = l->capacity ? 2 * l->capacity : 256;
+        hung *grown = NULL;
+        OQ_TRY(oq_arena_new(&l->arena, capacity, sizeof *grown, "adapters", &grown));
+        if (l->n_pairs) memcpy(grown, l->pairs, l->n_pairs * sizeof *grown);
+        l->pairs = grown;
+        l->capacity = capacity;
+    }
+    l->pairs[l->n_pairs++] = (hung){.pair = pair, .file = f, .of = a, .from = target->from};
+    return OQ_OK;
+}
+
+static oq_status attach_file(oq_loras *l, lora_file *f, const oq_lora_names *names)
+{
+    for (size_t i = 0; i < f->n_adapters; i++) {
+        adapter *a = &f->adapters[i];
+        int64_t rows = 0;
+        a->n_targets = oq_lora_names_find(names, a->name, a->n, a->targets, &rows, &a->halves_swapped);
+        if (a->n_targets == 0) continue;
+        OQ_TRY(check_shapes(l, f, a, rows));
+        for (int t = 0; t < a->n_targets; t++) OQ_TRY(hang(l, f, a, &a->targets[t]));
+        f->summary.layers++;
+        for (int r = 0; r < OQ_LORA_N_ROLES; r++) f->summary.matched += a->tensor[r] != NULL;
+    }
+    return OQ_OK;
+}
+
+/* The first key, in the file's order, that changes nothing. */
+static void note_unmatched(lora_file *f)
+{
+    for (size_t i = 0; i < f->ckpt->n_tensors && !f->summary.first_unmatched; i++) {
+        const char *key = f->ckpt->tensors[i].name, *foreign = NULL;
+        oq_lora_role role = OQ_LORA_DOWN;
+        const size_t n = oq_lora_key(key, &role, &foreign);
+        const adapter *a = n ? find_adapter(f, key, n) : NULL;
+        if (!a || a->n_targets == 0) f->summary.first_unmatched = key;
+    }
+}
+
+static oq_status tell(oq_loras *l, lora_file *f)
+{
+    const oq_lora_summary *s = &f->summary;
+    if (s->matched == 0)
+        return oq_fail(l->env, OQ_E_FORMAT,
+                       "--lora '%s': none of its %zu tensors fits a layer of this model (the first is '%s')",
+                       f->path, s->keys, s->keys ? f->ckpt->tensors[0].name : "");
+    if (s->matched == s->keys) {
+        oq_log(l->env, OQ_LOG_INFO, "--lora '%s': %zu layers, all %zu tensors fit", f->path, s->layers,
+               s->keys);
+        return OQ_OK;
+    }
+    note_unmatched(f);
+    f->summary.first_unmatched = oq_arena_strdup(&l->arena, s->first_unmatched ? s->first_unmatched : "");
+    return oq_plan_warn(
+        l->plan, "--lora '%s': %zu layers, %zu of %zu tensors fit; the others (first '%s') are left out",
+        f->path, s->layers, s->matched, s->keys, s->first_unmatched);
+}
+
+static oq_status attach(oq_loras *l, const oq_lora_request *requests, size_t n)
+{
+    oq_lora_names *names = NULL;
+    OQ_TRY(oq_arena_new(&l->arena, n, sizeof *l->files, "adapters", &l->files));
+    OQ_TRY(oq_lora_names_new(l->env, l->plan, &names));
+    oq_status st = OQ_OK;
+    for (size_t i = 0; st == OQ_OK && i < n; i++) {
+        lora_file *f = &l->files[l->n_files++];
+        st = read_file(l, f, &requests[i]);
+        if (st == OQ_OK) st = attach_file(l, f, names);
+        if (st == OQ_OK) st = tell(l, f);
+    }
+    oq_lora_names_free(l->env, names);
+    if (st == OQ_OK) l->plan->weights_bytes += l->bytes;
+    return st;
+}
+
+oq_status oq_loras_attach(oq_env *env, oq_plan *plan, const oq_lora_request *requests, size_t n,
+                          oq_loras **out)
+{
+    oq_loras *l = NULL;
+    *out = NULL;
+    OQ_TRY(oq_new(env, 1, sizeof *l, "adapters", &l));
+    l->env = env;
+    l->plan = plan;
+    oq_arena_init(&l->arena, env);
+    const oq_status st = attach(l, requests, n);
+    if (st != OQ_OK) {
+        oq_loras_free(env, l);
+        return st;
+    }
+    *out = l;
+    return OQ_OK;
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------- */
+
+/* What multiplies `up`: the request's scale and alpha over rank. */
+static double scale_of(const hung *h)
+{
+    const oq_ckpt_tensor *alpha = h->of->tensor[OQ_LORA_ALPHA];
+    const double rank = (double)h->pair->down.spec.n;
+    float own = 0;
+    if (alpha) {
+        alpha->dtype->to_f32(&own, alpha->data, 1);
+        return h->file->scale * (double)own / rank;
+    }
+    return h->file->scale * (isnan(h->file->alpha) ? 1.0 : h->file->alpha / rank);
+}
+
+/* Rows of the adapter's weight as the layer has them, times `scale`. */
+static void read_rows(const oq_ckpt_tensor *t, int64_t from, int64_t n, bool swapped, double scale,
+                      float *dst)
+{
+    const int64_t k = t->dim[1], all = t->dim[0];
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = swapped ? (from + i + all / 2) % all : from + i;
+        t->dtype->to_f32(dst + i * k, t->data + (size_t)(row * k) * t->dtype->bytes, (size_t)k);
+    }
+    for (int64_t i = 0; i < n * k; i++) dst[i] = (float)((double)dst[i] * scale);
+}
+
+/* f32 rows -> the planes of a plain format -> the kernel's own layout -> backend memory at *at. */
+static oq_status load_layer(oq_loras *l, oq_linear *layer, const float *values, size_t *at)
+{
+    const size_t elems = (size_t)(layer->spec.n * layer->spec.k),
+                 bytes = layer->kernel->packed_bytes(&layer->spec);
+    const oq_dtype *type = l->plan->compute == &oq_dtype_bf16 ? &oq_dtype_bf16 : &oq_dtype_f32;
+    void *plain = oq_alloc_raw(l->env, elems * type->bytes), *packed = oq_alloc_raw(l->env, bytes);
+    oq_status st = plain && packed
+                       ? OQ_OK
+                       : oq_fail(l->env, OQ_E_NOMEM, "adapter of layer '%s': no memory for %zu bytes",
+                                 layer->name, bytes);
+    if (st == OQ_OK) {
+        void *device = (char *)l->block + *at;
+        type->from_f32(plain, values, elems);
+        layer->kernel->pack(packed, &(oq_planes){{plain}}, &layer->spec);
+        st = l->plan->backend->upload(l->env, l->plan->device, device, packed, bytes);
+        layer->packed = device;
+        *at += oq_align_up(bytes, ALIGNMENT);
+    }
+    oq_free(l->env, packed);
+    oq_free(l->env, plain);
+    return st;
+}
+
+static oq_status load_pair(oq_loras *l, const hung *h, size_t *at)
+{
+    const oq_linear *down = &h->pair->down, *up = &h->pair->up;
+    const int64_t elems = oq_max_i64(down->spec.n * down->spec.k, up->spec.n * up->spec.k);
+    float *values = NULL;
+    OQ_TRY(oq_new(l->env, (size_t)elems, sizeof *values, down->name, &values));
+    read_rows(h->of->tensor[OQ_LORA_DOWN], 0, down->spec.n, false, 1, values);
+    oq_status st = load_layer(l, &h->pair->down, values, at);
+    read_rows(h->of->tensor[OQ_LORA_UP], h->from, up->spec.n, h->of->halves_swapped, scale_of(h), values);
+    for (int64_t i = 0; st == OQ_OK && i < up->spec.n * up->spec.k; i++)
+        if (!isfinite(values[i]))
+            st = oq_fail(l->env, OQ_E_NUMERIC, "--lora '%s': '%s' holds a value that is not finite",
+                         h->file->path, h->of->tensor[OQ_LORA_UP]->name);
+    if (st == OQ_OK) st = load_layer(l, &h->pair->up, values, at);
+    oq_free(l->env, values);
+    return st;
+}
+
+oq_status oq_loras_load(oq_env *env, oq_loras *l)
+{
+    size_t at = 0;
+    if (l->bytes) OQ_TRY(l->plan->backend->buffer_new(env, l->plan->device, l->bytes, &l->block));
+    for (size_t i = 0; i < l->n_pairs; i++) OQ_TRY(load_pair(l, &l->pairs[i], &at));
+    for (size_t i = 0; i < l->n_files; i++) {
+        oq_ckpt_close(l->files[i].ckpt);
+        l->files[i].ckpt = NULL;
+    }
+    return OQ_OK;
+}
+
+void oq_loras_free(oq_env *env, oq_loras *l)
+{
+    if (!l) return;
+    for (size_t i = 0; i < l->n_files; i++) oq_ckpt_close(l->files[i].ckpt);
+    if (l->block) l->plan->backend->buffer_free(env, l->plan->device, l->block);
+    oq_arena_deinit(&l->arena);
+    oq_free(env, l);
+}
+
+size_t oq_loras_count(const oq_loras *l)
+{
+    return l ? l->n_files : 0;
+}
+
+oq_lora_summary oq_loras_summary(const oq_loras *l, size_t index)
+{
+    return l->files[index].summary;
+}
