@@ -219,6 +219,7 @@ struct oq_file_writer {
     oq_env *env;
     char *path, *temporary; /* temporary NULL: stdout */
     int fd;
+    atomic_int wrong; /* errno of the first write at an offset that failed; 0: none */
     oq_status status;
 };
 
@@ -280,9 +281,38 @@ oq_status oq_file_write(oq_file_writer *w, const void *bytes, size_t n)
     return w->status;
 }
 
+oq_status oq_file_reserve(oq_file_writer *w, size_t bytes)
+{
+    const int wrong = bytes > INT64_MAX ? EFBIG : bytes ? posix_fallocate(w->fd, 0, (off_t)bytes) : 0;
+    if (wrong == 0 || ((wrong == EOPNOTSUPP || wrong == EINVAL) && ftruncate(w->fd, (off_t)bytes) == 0))
+        return OQ_OK;
+    errno = wrong;
+    w->status =
+        oq_fail(w->env, OQ_E_IO, "%s: no room for its %zu bytes: %s", w->path, bytes, strerror(wrong));
+    return w->status;
+}
+
+bool oq_file_write_at(oq_file_writer *w, size_t at, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+    while (n) {
+        const ssize_t put = pwrite(w->fd, p, n, (off_t)at);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) {
+            int none = 0;
+            atomic_compare_exchange_strong(&w->wrong, &none, put < 0 ? errno : EIO);
+            return false;
+        }
+        p += put, at += (size_t)put, n -= (size_t)put;
+    }
+    return true;
+}
+
 oq_status oq_file_finish(oq_file_writer *w)
 {
     oq_status st = w->status;
+    errno = atomic_load(&w->wrong);
+    if (st == OQ_OK && errno) st = fail_errno(w->env, w->path, "cannot be written");
     if (w->temporary) {
         if (close(w->fd) != 0 && st == OQ_OK) st = fail_errno(w->env, w->path, "cannot be written");
         if (st == OQ_OK && rename(w->temporary, w->path) != 0)

@@ -33,8 +33,23 @@ oq_status oq_dir_make(oq_env *env, const char *path); /* with parents; existing 
 typedef struct oq_file_writer oq_file_writer;
 oq_status oq_file_create(oq_env *env, const char *path, oq_file_writer **out);
 oq_status oq_file_write(oq_file_writer *writer, const void *bytes, size_t n);
+/* Room for `bytes` at once, so that a full disk says so before the work. For oq_file_write_at; not for stdout. */
+oq_status oq_file_reserve(oq_file_writer *writer, size_t bytes);
+/* At an offset, by any thread. A failure is told by finish. */
+bool oq_file_write_at(oq_file_writer *writer, size_t at, const void *bytes, size_t n);
 oq_status oq_file_finish(oq_file_writer *writer); /* frees the writer in any case */
 void oq_file_abort(oq_file_writer *writer);
 oq_status oq_file_write_all(oq_env *env, const char *path, const void *bytes, size_t n);
+
+/* ---- whole folders (file_tree.c) ----------------------------------------------------------------------- */
+
+oq_status oq_file_copy(oq_env *env, const char *from, const char *to);
+/* A folder beside `path` under a temporary name, for contents that appear whole or not at all. The name is the
+ * caller's. */
+oq_status oq_dir_stage(oq_env *env, const char *path, char **temporary);
+/* Renames the staged folder to `path`; what stood there before is removed afterwards. On failure both are as they
+ * were. */
+oq_status oq_dir_commit(oq_env *env, const char *temporary, const char *path);
+void oq_dir_remove(const char *path); /* with everything in it; links are removed, not followed */
 
 #endif

@@ -56,6 +56,18 @@ oq_status oq_folder_component_read(oq_env *env, oq_arena *arena, const char *pat
     return read_quant(env, arena, config_path, c);
 }
 
+oq_status oq_folder_component_read_header(oq_env *env, const oq_ckpt *ckpt, oq_folder_component *c)
+{
+    const char *text = oq_json_string(oq_ckpt_metadata(ckpt, "quantization_config"));
+    if (!text || c->quant) return OQ_OK;
+    OQ_TRY(oq_json_parse(env, text, strlen(text), ckpt->path, &c->quant));
+    if (oq_json_type(c->quant) != OQ_JSON_OBJECT)
+        return oq_fail(env, OQ_E_FORMAT, "%s: quantization_config in its header is %s, not an object",
+                       ckpt->path, oq_json_type_name(c->quant));
+    c->quant_source = ckpt->path;
+    return OQ_OK;
+}
+
 void oq_folder_component_deinit(oq_folder_component *c)
 {
     oq_json_free(c->quant);

@@ -4,7 +4,7 @@
  * the end with their reason. */
 #include "config/options.h"
 
-#define ALL    "generate,plan,inspect,compare,tokenize,bench,methods,models,devices"
+#define ALL    "generate,plan,inspect,compare,quantize,dequantize,tokenize,bench,methods,models,devices"
 #define MAKES  "generate,plan"         /* commands that take one model and one request */
 #define RUNS   "generate,plan,compare" /* the same and the one that takes two */
 #define MODELS "generate,plan,compare,bench"
@@ -15,12 +15,14 @@ static const oq_option_info rows[] = {
     /* ---- model --------------------------------------------------------------------------------------------- */
     {"model", "m", OQ_OPTION_STRING, 0, 0, NULL, NULL, MODELS ",tokenize", "model", "DIR",
      "model folder in diffusers' layout, or org/name in the Hugging Face cache"},
+    {"model", "m", OQ_OPTION_STRING, 0, 0, NULL, NULL, "quantize", "model", "DIR",
+     "model folder that has the configuration of a lone weight file"},
     {"reference-model", NULL, OQ_OPTION_STRING, 0, 0, NULL, "--model", "compare", "model", "DIR",
      "model of the reference run"},
     {"candidate-model", NULL, OQ_OPTION_STRING, 0, 0, NULL, "--model", "compare", "model", "DIR",
      "model of the candidate run"},
-    {"variant", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, RUNS ",bench,inspect", "model", "NAME",
-     "weights of this variant: NAME 'fp16' reads model.fp16.safetensors"},
+    {"variant", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, RUNS ",bench,inspect,quantize,dequantize", "model",
+     "NAME", "weights of this variant: NAME 'fp16' reads model.fp16.safetensors"},
     {"load-format", NULL, OQ_OPTION_CHOICE, 0, 0, "default,dummy", "default", MAKES ",bench", "model", "WORD",
      "'dummy' needs only the config files and makes each weight from its name"},
     {"transformer", NULL, OQ_OPTION_STRING, 0, 0, NULL, "the model's", MAKES ",bench", "model", "FILE",
@@ -99,13 +101,13 @@ static const oq_option_info rows[] = {
      "apply the pipeline's prompt template first"},
 
     /* ---- quantization -------------------------------------------------------------------------------------- */
-    {"quantization", NULL, OQ_OPTION_SPEC, 0, 0, NULL, NULL, MAKES ",bench", "quantization", "SPEC",
+    {"quantization", NULL, OQ_OPTION_SPEC, 0, 0, NULL, NULL, MAKES ",bench,quantize", "quantization", "SPEC",
      "NAME, JSON or @FILE: one method, or a map from component to method"},
-    {"quantization-config", NULL, OQ_OPTION_SPEC, 0, 0, NULL, NULL, MAKES ",bench", "quantization",
+    {"quantization-config", NULL, OQ_OPTION_SPEC, 0, 0, NULL, NULL, MAKES ",bench,quantize", "quantization",
      "JSON|FILE", "the same as --quantization; a file needs no '@'"},
-    {"ignored-layers", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES ",bench", "quantization", "CSV",
-     "layers that stay unquantized: names, dotted runs, globs, re:REGEX"},
-    {"component", NULL, OQ_OPTION_LIST, 0, 0, NULL, NULL, MAKES ",bench", "quantization", "KEY=SPEC",
+    {"ignored-layers", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES ",bench,quantize", "quantization",
+     "CSV", "layers that stay unquantized: names, dotted runs, globs, re:REGEX"},
+    {"component", NULL, OQ_OPTION_LIST, 0, 0, NULL, NULL, MAKES ",bench,quantize", "quantization", "KEY=SPEC",
      "method of one component, added to the map; may be repeated"},
     {"attention-quantization", "diffusion-kv-cache-dtype", OQ_OPTION_CHOICE, 0, 0,
      "none,auto,float,fp8,mxfp8,mxfp4", "none", MAKES ",bench", "quantization", "WORD",
@@ -170,6 +172,18 @@ static const oq_option_info rows[] = {
     /* ---- output -------------------------------------------------------------------------------------------- */
     {"output", "o", OQ_OPTION_STRING, 0, 0, NULL, "omniq-SEED.png", "generate", "output", "FILE",
      "the picture or video; several become FILE_1.png, FILE_2.png, ...; '-' is standard output (Y4M)"},
+    {"output", "o", OQ_OPTION_STRING, 0, 0, NULL, NULL, "quantize,dequantize", "output", "PATH",
+     "a folder, or one weight file (.safetensors) where the source is a component; appears whole or not at "
+     "all"},
+    {"layout", NULL, OQ_OPTION_STRING, 0, 0, NULL, "the first that fits", "quantize", "output", "NAME",
+     "whose files: compressed-tensors, bitsandbytes, modelopt, comfy, auto-round, auto-round-awq, fp8, int8, "
+     "quanto"},
+    {"dry-run", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "quantize", "output", NULL,
+     "tell what would be written, write nothing"},
+    {"force", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "quantize,dequantize", "output", NULL,
+     "replace an existing output"},
+    {"dtype", NULL, OQ_OPTION_CHOICE, 0, 0, "bf16,f32", "bf16", "dequantize", "output", "TYPE",
+     "type of decoded layers"},
     {"show", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "generate", "output", NULL,
      "draw the picture in the terminal: kitty, iTerm2, sixel or half blocks"},
     {"from", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "generate", "output", "IMAGE.png",

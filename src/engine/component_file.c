@@ -74,8 +74,9 @@ static oq_status open_given(oq_env *env, oq_model *model, const char *path, size
     OQ_TRY(oq_ckpt_open(env, path, &model->ckpts[i]));
     char *folder = oq_path_folder(env, path);
     if (!folder) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
-    const oq_status st = read_beside(env, model, folder, module, &model->files[i]);
+    oq_status st = read_beside(env, model, folder, module, &model->files[i]);
     oq_free(env, folder);
+    if (st == OQ_OK) st = oq_folder_component_read_header(env, model->ckpts[i], &model->files[i]);
     return st;
 }
 

@@ -65,9 +65,12 @@ static oq_status open_file(oq_inspect *inspect)
     OQ_TRY(oq_ckpt_open(env, inspect->path, &inspect->parts[0].ckpt));
     inspect->format = inspect->parts[0].ckpt->container;
     char *folder = oq_path_folder(env, inspect->path);
-    const oq_status st =
+    oq_status st =
         folder ? describe_alone(inspect, folder) : oq_fail(env, OQ_E_NOMEM, "%s: no memory", inspect->path);
     oq_free(env, folder);
+    if (st == OQ_OK)
+        st = oq_inspect_note(inspect, &inspect->parts[0], NULL,
+                             oq_folder_component_read_header(env, inspect->parts[0].ckpt, &inspect->alone));
     return st;
 }
 

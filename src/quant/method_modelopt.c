@@ -105,20 +105,32 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
     return OQ_OK;
 }
 
-#define MODELOPT(symbol, method_name, method_aliases, sentence)                                              \
+/* Plain weights as NVFP4: weight only, rows of whole groups. */
+static oq_status choose_nvfp4(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer,
+                              oq_scheme *out)
+{
+    (void)env, (void)args;
+    if (layer->k % 16 == 0) *out = (oq_scheme){.weight = &oq_format_nvfp4};
+    return OQ_OK;
+}
+
+#define MODELOPT(symbol, method_name, method_aliases, chooser, sentence)                                     \
     const oq_method symbol = {.name = method_name,                                                           \
                               .aliases = method_aliases,                                                     \
                               .help = sentence,                                                              \
                               .options = options,                                                            \
+                              .online = (chooser) != NULL,                                                   \
                               .serialized = true,                                                            \
                               .producer = true,                                                              \
                               .tolerated = "*",                                                              \
                               .prepare = prepare,                                                            \
-                              .validate = validate}
+                              .validate = validate,                                                          \
+                              .choose = chooser}
 
-MODELOPT(oq_method_modelopt, "modelopt", "modelopt_fp8", "FP8 and INT8 checkpoints by NVIDIA ModelOpt");
-MODELOPT(oq_method_modelopt_fp4, "modelopt_fp4", "nvfp4,fp4,modelopt_nvfp4",
-         "NVFP4 checkpoints by NVIDIA ModelOpt, with 4-bit activations or plain ones");
-MODELOPT(oq_method_modelopt_mixed, "modelopt_mixed", NULL,
+MODELOPT(oq_method_modelopt, "modelopt", "modelopt_fp8", NULL, "FP8 and INT8 checkpoints by NVIDIA ModelOpt");
+MODELOPT(oq_method_modelopt_fp4, "modelopt_fp4", "nvfp4,fp4,modelopt_nvfp4", choose_nvfp4,
+         "NVFP4: checkpoints by NVIDIA ModelOpt, with 4-bit activations or plain ones; or weights quantized "
+         "while loading");
+MODELOPT(oq_method_modelopt_mixed, "modelopt_mixed", NULL, NULL,
          "checkpoints by NVIDIA ModelOpt with an algorithm per layer");
-MODELOPT(oq_method_modelopt_mxfp8, "modelopt_mxfp8", NULL, "MXFP8 checkpoints by NVIDIA ModelOpt");
+MODELOPT(oq_method_modelopt_mxfp8, "modelopt_mxfp8", NULL, NULL, "MXFP8 checkpoints by NVIDIA ModelOpt");

@@ -211,13 +211,14 @@ static oq_status read_online(const candidate *c, const oq_quant_spec *spec, oq_m
 static bool leaves_plain(const candidate *c, const oq_quant_spec *spec)
 {
     const oq_method *method = oq_method_find(c->r->env, spec->method);
-    if (!method || c->out->named || (method->online && !oq_spec_is_serialized(method, spec))) return false;
+    const bool online = method && method->online && !oq_spec_is_serialized(method, spec);
+    if (!method || c->out->named || (online && !method->producer)) return false;
     for (size_t i = 0; i < c->r->n_all; i++) {
         const oq_disk *disk = &c->r->all[i].disk;
         if (disk->present && oq_disk_agrees(disk, method, oq_modelopt_refine(method, spec->options)))
             return true;
     }
-    return c->in->encoder && method->producer;
+    return !online && c->in->encoder && method->producer;
 }
 
 static oq_status resolve_online(candidate *c)

@@ -22,7 +22,7 @@ says '--prompt TEXT'
 expect 2 "there is no command 'generat'; the nearest is 'generate'" generat
 expect 2 "there is no command 'xyzzyxyzzy'; the commands are" xyzzyxyzzy
 expect 1 "command 'serve' is not in this build yet" serve
-expect 1 "command 'quantize' is not in this build yet" quantize --help
+expect 1 "command 'serve' is not in this build yet" serve --help
 expect 2 "generate has no option 'stepz'; the nearest is 'steps'" generate --stepz 3
 expect 2 "generate has no option 'num-inference-step'; the nearest is 'num-inference-steps'" generate --num-inference-step 3
 expect 2 "generate has no option 'Q'" generate -Q

@@ -1,0 +1,44 @@
+/* quantize.h -- what the quantize command works on: a source, the network it belongs to, and a plan of what each layer
+ * shall become. */
+#ifndef OQ_ENGINE_QUANTIZE_H
+#define OQ_ENGINE_QUANTIZE_H
+
+#include "engine/rewrite.h"
+
+typedef struct oq_quantize_part { /* one component of the source that has a network */
+    oq_inspect_part *part;
+    const oq_module_type *module;
+    const char *name;     /* "transformer" */
+    const oq_json *config;
+    oq_plan_component *planned; /* target schemes; its names are looked up in the source's files */
+    const oq_layout *layout;    /* NULL: nothing of it is quantized */
+    oq_write_layer *layers;     /* as they will stand in the file */
+    size_t n_layers;
+    const char **plain;         /* linear layers that stay as they are */
+    size_t n_plain;
+    oq_rewrite rewrite;
+    oq_json *quant;    /* quantization_config of the output; NULL: none */
+    oq_json *metadata; /* entries of the weight files' headers; NULL: none */
+} oq_quantize_part;
+
+typedef struct oq_quantize {
+    oq_env *env;
+    const oq_options *options;
+    oq_inspect source;
+    oq_folder *base;         /* -m: gives the configuration of a lone file; NULL: none */
+    oq_json *own_quant;      /* a lone file's own word about its quantization; NULL: none */
+    const oq_backend *backend;
+    oq_device *device;
+    oq_quant_config *config; /* the wish */
+    oq_plan *plan;
+    oq_quantize_part *parts;
+    size_t n_parts;
+} oq_quantize;
+
+/* Opens the source and its networks, resolves the wish as for plain weights, fills `planned`. Deinit in any case. */
+oq_status oq_quantize_open(oq_env *env, const oq_options *options, const char *path, oq_quantize *out);
+void oq_quantize_deinit(oq_quantize *q);
+/* quantize_layers.c: layers as they stand in files, a layout for each part, the list of what is written. */
+oq_status oq_quantize_layers(oq_quantize *q);
+
+#endif

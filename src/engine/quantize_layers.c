@@ -1,0 +1,246 @@
+/* quantize_layers.c -- from planned products to layers as they stand in files: parts that the file holds as one are one
+ * layer there, a layout is found that holds them all, and every other tensor is copied. */
+#include "engine/quantize.h"
+
+#include "base/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sources ------------------------------------------------------------------------------------------- */
+
+static const oq_inspect_layer *find_source(const oq_inspect_part *part, const char *name)
+{
+    for (size_t i = 0; i < part->n_layers; i++)
+        if (strcmp(part->layers[i].name, name) == 0) return &part->layers[i];
+    return NULL;
+}
+
+static const oq_ckpt_tensor *find_weight(const oq_quantize *q, const oq_inspect_part *part, const char *name)
+{
+    char *full = oq_arena_printf((oq_arena *)&q->source.arena, "%s.weight", name);
+    return full ? oq_ckpt_find(part->ckpt, full) : NULL;
+}
+
+/* ---- layers of the file -------------------------------------------------------------------------------- */
+
+static oq_write_layer *known_layer(oq_quantize_part *p, const char *name)
+{
+    for (size_t i = p->n_layers; i-- > 0;)
+        if (strcmp(p->layers[i].name, name) == 0) return &p->layers[i];
+    return NULL;
+}
+
+static bool known_plain(const oq_quantize_part *p, const char *name)
+{
+    for (size_t i = p->n_plain; i-- > 0;)
+        if (strcmp(p->plain[i], name) == 0) return true;
+    return false;
+}
+
+/* Parts of one layer of the file must become the same. */
+static oq_status add_layer(oq_quantize *q, oq_quantize_part *p, const oq_plan_layer *planned, int part)
+{
+    const oq_place place = oq_plan_place(p->planned, planned->linear->parts[part].name);
+    const bool quantized = planned->choice.quantized;
+    oq_write_layer *layer = known_layer(p, place.name);
+    const bool clash = layer ? !quantized || !oq_scheme_equal(&layer->scheme, &planned->choice.scheme)
+                             : quantized && known_plain(p, place.name);
+    if (clash)
+        return oq_fail(
+            q->env, OQ_E_MISMATCH,
+            "%s: '%s' is one tensor in the file, but its part '%s' shall become something else than the "
+            "part before",
+            p->name, place.name, planned->linear->parts[part].name);
+    if (layer) return OQ_OK;
+    if (!quantized) {
+        if (!known_plain(p, place.name)) p->plain[p->n_plain++] = place.name;
+        return OQ_OK;
+    }
+    p->layers[p->n_layers++] =
+        (oq_write_layer){.name = place.name,
+                         .n = place.whole ? place.whole : planned->linear->parts[part].n,
+                         .k = planned->linear->spec.k,
+                         .scheme = planned->choice.scheme};
+    return OQ_OK;
+}
+
+static oq_status list_layers(oq_quantize *q, oq_quantize_part *p)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->planned->n_layers; i++) n += (size_t)p->planned->layers[i].linear->n_parts;
+    OQ_TRY(oq_arena_new(&q->source.arena, n + 1, sizeof *p->layers, "layers", &p->layers));
+    OQ_TRY(oq_arena_new(&q->source.arena, n + 1, sizeof *p->plain, "layers", &p->plain));
+    for (size_t i = 0; i < p->planned->n_layers; i++)
+        for (int part = 0; part < p->planned->layers[i].linear->n_parts; part++)
+            OQ_TRY(add_layer(q, p, &p->planned->layers[i], part));
+    return OQ_OK;
+}
+
+/* ---- layout -------------------------------------------------------------------------------------------- */
+
+/* The first layer that the layout does not hold; NULL: all fit. */
+static const oq_write_layer *misfit(const oq_layout *layout, const oq_quantize_part *p)
+{
+    oq_spelled spelled[OQ_LAYOUT_MAX];
+    for (size_t i = 0; i < p->n_layers; i++)
+        if (layout->spell(&p->layers[i], spelled) == 0) return &p->layers[i];
+    return NULL;
+}
+
+static oq_status fail_misfit(const oq_quantize *q, const oq_quantize_part *p, const oq_layout *layout,
+                             const oq_write_layer *l)
+{
+    char scheme[128], fits[256] = "";
+    size_t at = 0;
+    oq_spelled spelled[OQ_LAYOUT_MAX];
+    oq_scheme_describe(&l->scheme, scheme, sizeof scheme);
+    for (size_t i = 0; oq_layout_list[i] && at < sizeof fits; i++)
+        if (oq_layout_list[i]->spell(l, spelled))
+            at += (size_t)snprintf(fits + at, sizeof fits - at, "%s%s", at ? ", " : "",
+                                   oq_layout_list[i]->name);
+    return oq_fail(q->env, OQ_E_MISMATCH,
+                   "%s: layout '%s' does not hold layer '%s' of [%lld, %lld] as %s; it holds %s%s%s", p->name,
+                   layout->name, l->name, (long long)l->n, (long long)l->k, scheme, layout->help,
+                   at ? "; this layer fits " : "", fits);
+}
+
+static oq_status unknown_layout(oq_env *env, const char *name)
+{
+    const char *names[64];
+    char all[512] = "";
+    size_t n = 0, at = 0;
+    for (; oq_layout_list[n] && n < OQ_COUNT(names); n++) {
+        names[n] = oq_layout_list[n]->name;
+        if (at < sizeof all)
+            at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", n ? ", " : "", names[n]);
+    }
+    const int near = oq_name_nearest(name, names, n);
+    if (near >= 0)
+        return oq_fail(env, OQ_E_ARG, "layout '%s' is unknown; did you mean '%s'? there are %s", name,
+                       names[near], all);
+    return oq_fail(env, OQ_E_ARG, "layout '%s' is unknown; there are %s", name, all);
+}
+
+static oq_status choose_layout(oq_quantize *q, oq_quantize_part *p)
+{
+    const char *name = oq_options_text(q->options, "layout", NULL);
+    const oq_write_layer *bad = NULL;
+    if (name && !(p->layout = oq_layout_find(name))) return unknown_layout(q->env, name);
+    if (p->layout) {
+        bad = misfit(p->layout, p);
+        return bad ? fail_misfit(q, p, p->layout, bad) : OQ_OK;
+    }
+    for (size_t i = 0; oq_layout_list[i]; i++)
+        if (!misfit(oq_layout_list[i], p)) {
+            p->layout = oq_layout_list[i];
+            return OQ_OK;
+        }
+    bad = misfit(oq_layout_list[0], p);
+    return fail_misfit(q, p, oq_layout_list[0], bad);
+}
+
+/* ---- the list of what is written ----------------------------------------------------------------------- */
+
+static bool *claims_of(oq_quantize *q, const oq_inspect_part *part)
+{
+    bool *claimed = NULL;
+    if (oq_arena_new(&q->source.arena, part->ckpt->n_tensors + 1, sizeof *claimed, "claims", &claimed) !=
+        OQ_OK)
+        return NULL;
+    for (size_t i = 0; i < part->n_layers; i++) {
+        const oq_part_source *source = &part->layers[i].source;
+        for (int plane = 0; plane < OQ_N_PLANES; plane++)
+            if (source->plane[plane].tensor)
+                claimed[source->plane[plane].tensor - part->ckpt->tensors] = true;
+        for (int b = 0; b < OQ_MAX_BESIDE && source->beside[b]; b++)
+            claimed[source->beside[b] - part->ckpt->tensors] = true;
+    }
+    return claimed;
+}
+
+static oq_status add_encoded(oq_quantize *q, oq_quantize_part *p, bool *claimed)
+{
+    for (size_t i = 0; i < p->n_layers; i++) {
+        const oq_write_layer *l = &p->layers[i];
+        const oq_inspect_layer *source = find_source(p->part, l->name);
+        const oq_ckpt_tensor *weight = source ? NULL : find_weight(q, p->part, l->name);
+        if (!source &&
+            (!weight || !weight->dtype || !weight->dtype->floating || weight->elems != l->n * l->k))
+            return oq_fail(
+                q->env, OQ_E_FORMAT,
+                "%s: layer '%s' needs a tensor '%s.weight' of [%lld, %lld] floating point numbers in "
+                "the source",
+                p->name, l->name, l->name, (long long)l->n, (long long)l->k);
+        if (source && (source->n != l->n || source->k != l->k))
+            return oq_fail(q->env, OQ_E_FORMAT,
+                           "%s: layer '%s' is [%lld, %lld], the network needs [%lld, %lld]", p->name, l->name,
+                           (long long)source->n, (long long)source->k, (long long)l->n, (long long)l->k);
+        if (weight) claimed[weight - p->part->ckpt->tensors] = true;
+        OQ_TRY(oq_rewrite_encode(&p->rewrite, p->layout, l, source, weight));
+    }
+    return OQ_OK;
+}
+
+/* Layers that are quantized in the source and shall not be any more, then everything else. */
+static oq_status add_rest(oq_quantize *q, oq_quantize_part *p, const bool *claimed)
+{
+    const oq_inspect_part *part = p->part;
+    for (size_t i = 0; i < part->n_layers; i++)
+        if (!known_layer(p, part->layers[i].name))
+            OQ_TRY(oq_rewrite_decode(&p->rewrite, &part->layers[i], &oq_dtype_bf16));
+    for (size_t i = 0; i < part->ckpt->n_tensors; i++) {
+        const oq_ckpt_tensor *t = &part->ckpt->tensors[i];
+        if (claimed[i] || (part->dialect && part->dialect->harmless && part->dialect->harmless(t))) continue;
+        OQ_TRY(oq_rewrite_copy(&p->rewrite, t));
+    }
+    (void)q;
+    return OQ_OK;
+}
+
+static oq_status describe_part(oq_quantize *q, oq_quantize_part *p)
+{
+    const oq_write_component c = {.env = q->env,
+                                  .layers = p->layers,
+                                  .n_layers = p->n_layers,
+                                  .plain = p->plain,
+                                  .n_plain = p->n_plain};
+    if (!p->layout) return OQ_OK;
+    p->metadata = oq_json_new_object();
+    if (p->layout->config) p->quant = p->layout->config(&c);
+    if (p->layout->metadata) p->layout->metadata(&c, p->metadata);
+    char *text = NULL;
+    if (p->quant) OQ_TRY(oq_json_dump(q->env, p->quant, OQ_JSON_COMPACT, &text));
+    const bool ok =
+        p->metadata && (!text || oq_json_set(p->metadata, "quantization_config", oq_json_new_string(text)));
+    oq_free(q->env, text);
+    return ok ? OQ_OK : oq_fail(q->env, OQ_E_NOMEM, "%s: no memory for its metadata", p->name);
+}
+
+static oq_status list_part(oq_quantize *q, oq_quantize_part *p, const char *single_name)
+{
+    OQ_TRY(list_layers(q, p));
+    if (p->n_layers) OQ_TRY(choose_layout(q, p));
+    OQ_TRY(oq_rewrite_begin(q->env, &q->source.arena, p->part, single_name, &p->rewrite));
+    bool *claimed = claims_of(q, p->part);
+    if (!claimed) return oq_fail(q->env, OQ_E_NOMEM, "%s: no memory", p->name);
+    OQ_TRY(add_encoded(q, p, claimed));
+    OQ_TRY(add_rest(q, p, claimed));
+    return describe_part(q, p);
+}
+
+oq_status oq_quantize_layers(oq_quantize *q)
+{
+    const char *output = oq_options_text(q->options, "output", "");
+    const size_t n = strlen(output), m = strlen(".safetensors");
+    const bool single = n > m && strcmp(output + n - m, ".safetensors") == 0;
+    for (size_t i = 0; i < q->n_parts; i++)
+        OQ_TRY(list_part(q, &q->parts[i], single ? oq_path_leaf(output) : NULL));
+    size_t quantized = 0, plain = 0;
+    for (size_t i = 0; i < q->n_parts; i++) quantized += q->parts[i].n_layers, plain += q->parts[i].n_plain;
+    if (quantized) return OQ_OK;
+    return oq_fail(q->env, OQ_E_CONFIG,
+                   "%s: nothing would be quantized: its %zu linear layers all stay plain (%s)",
+                   q->source.path, plain, q->parts[0].name);
+}

@@ -1,0 +1,163 @@
+/* quantize_open.c -- from a path to a plan of the output: the source as inspect sees it, its networks, and the schemes that
+ * the wish gives their layers when weights are plain. */
+#include "engine/quantize.h"
+
+#include "base/names.h"
+#include "engine/backend_list.h"
+#include "engine/recognize.h"
+
+#include <string.h>
+
+/* ---- networks ------------------------------------------------------------------------------------------ */
+
+/* A component's usual name, by the kind of network. */
+static const char *usual_name(const oq_module_type *module)
+{
+    if (strncmp(module->name, "te_", 3) == 0) return "text_encoder";
+    return strncmp(module->name, "vae_", 4) == 0 ? "vae" : "transformer";
+}
+
+static const oq_pipeline_component *pipeline_component(const oq_quantize *q, const char *name)
+{
+    const oq_pipeline_type *type = q->source.folder ? oq_pipeline_find(q->source.folder->class_name) : NULL;
+    for (size_t i = 0; type && i < type->n_components; i++)
+        if (strcmp(type->components[i].name, name) == 0) return &type->components[i];
+    return NULL;
+}
+
+static bool has_class(const oq_module_type *module, const char *name)
+{
+    for (size_t i = 0; name && module->class_names[i]; i++)
+        if (strcmp(module->class_names[i], name) == 0) return true;
+    return false;
+}
+
+/* A lone file: its tensors tell the network, a configuration stands beside it or in the base model. */
+static oq_status find_alone(oq_quantize *q, oq_quantize_part *p)
+{
+    oq_env *env = q->env;
+    oq_ckpt *ckpt = p->part->ckpt;
+    const oq_recognized found = oq_recognize(ckpt, p->module);
+    if (!found.module)
+        return oq_fail(env, OQ_E_UNSUPPORTED, "%s: %s%s", q->source.path,
+                       found.what ? "this build does not run this kind of network, a "
+                                  : "its tensors are no network that this build knows",
+                       found.what ? found.what : "");
+    OQ_TRY(oq_recognize_as(env, ckpt, found.module, "source"));
+    p->config = p->module == found.module ? p->part->component->config : NULL;
+    p->module = found.module;
+    for (size_t i = 0; !p->config && q->base && i < q->base->n_components; i++)
+        if (has_class(found.module, q->base->components[i].class_name))
+            p->config = q->base->components[i].config;
+    if (p->config) return OQ_OK;
+    return oq_fail(env, OQ_E_NOTFOUND,
+                   "%s: a %s without its configuration: name a model folder that has one with -m DIR",
+                   q->source.path, found.what);
+}
+
+static oq_status add_part(oq_quantize *q, oq_inspect_part *part)
+{
+    oq_quantize_part *p = &q->parts[q->n_parts];
+    *p = (oq_quantize_part){.part = part, .name = part->name};
+    if (part->class_name) p->module = oq_module_find(part->class_name);
+    if (part->component) p->config = part->component->config;
+    if (!q->source.folder) OQ_TRY(find_alone(q, p));
+    if (!p->module || !p->config) {
+        oq_log(q->env, OQ_LOG_DEBUG, "%s: no network of this build; copied as it is", part->name);
+        return OQ_OK;
+    }
+    if (!p->name) p->name = usual_name(p->module);
+    q->n_parts++;
+    return OQ_OK;
+}
+
+static oq_status open_parts(oq_quantize *q)
+{
+    OQ_TRY(oq_arena_new(&q->source.arena, q->source.n_parts + 1, sizeof *q->parts, "parts", &q->parts));
+    for (size_t i = 0; i < q->source.n_parts; i++)
+        if (q->source.parts[i].ckpt) OQ_TRY(add_part(q, &q->source.parts[i]));
+    if (q->n_parts) return OQ_OK;
+    return oq_fail(q->env, OQ_E_UNSUPPORTED, "%s: holds weights of no network that this build runs",
+                   q->source.path);
+}
+
+/* ---- what each layer shall become ---------------------------------------------------------------------- */
+
+static oq_status plan_target(oq_quantize *q)
+{
+    oq_env *env = q->env;
+    oq_arena *arena = &q->source.arena;
+    oq_resolve_input *resolve = NULL;
+    oq_plan_input *plan = NULL;
+    const char **names = NULL;
+    oq_resolved *resolved = NULL;
+    OQ_TRY(oq_arena_new(arena, q->n_parts, sizeof *resolve, "parts", &resolve));
+    OQ_TRY(oq_arena_new(arena, q->n_parts, sizeof *plan, "parts", &plan));
+    OQ_TRY(oq_arena_new(arena, q->n_parts, sizeof *names, "parts", &names));
+    for (size_t i = 0; i < q->n_parts; i++) {
+        const oq_quantize_part *p = &q->parts[i];
+        const oq_pipeline_component *c = pipeline_component(q, p->name);
+        const bool is_vae = strncmp(p->module->name, "vae_", 4) == 0;
+        names[i] = p->name;
+        resolve[i] = (oq_resolve_input){.name = p->name,
+                                        .class_name = p->module->class_names[0],
+                                        .quantizable = c ? c->quantizable : !is_vae,
+                                        .encoder = c ? c->encoder : strncmp(p->module->name, "te_", 3) == 0};
+        plan[i] = (oq_plan_input){.name = p->name,
+                                  .class_name = p->module->class_names[0],
+                                  .module = p->module,
+                                  .config = p->config};
+    }
+    OQ_TRY(oq_quant_request(env, q->options, names, q->n_parts, &q->config));
+    if (!q->config)
+        return oq_fail(env, OQ_E_ARG,
+                       "quantize needs to know into what: --quantization SPEC or --recipe FILE");
+    OQ_TRY(oq_resolve(env, q->config, resolve, q->n_parts, &resolved));
+    const oq_plan_params params = {.backend = q->backend,
+                                   .device = q->device,
+                                   .compute = &oq_dtype_bf16,
+                                   .resolved = resolved,
+                                   .inputs = plan,
+                                   .n_inputs = q->n_parts};
+    OQ_TRY(oq_plan_build(env, &params, &q->plan));
+    for (size_t i = 0; i < q->n_parts; i++) {
+        q->parts[i].planned = &q->plan->components[i];
+        q->parts[i].planned->ckpt = q->parts[i].part->ckpt; /* names are looked up there from now on */
+    }
+    return OQ_OK;
+}
+
+oq_status oq_quantize_open(oq_env *env, const oq_options *options, const char *path, oq_quantize *q)
+{
+    const char *base = oq_options_text(options, "model", NULL);
+    int index = 0;
+    *q = (oq_quantize){.env = env, .options = options};
+    OQ_TRY(oq_inspect_open(env, path, oq_options_text(options, "variant", NULL), &q->source));
+    if (base) OQ_TRY(oq_folder_open(env, base, &q->base));
+    OQ_TRY(oq_backend_select(env, "cpu", &q->backend, &index));
+    OQ_TRY(q->backend->open(env, index, NULL, &q->device));
+    OQ_TRY(open_parts(q));
+    for (size_t i = 0; i < q->n_parts; i++) OQ_TRY(oq_inspect_quant(&q->source, q->parts[i].part));
+    for (size_t i = 0; i < oq_json_size(q->source.problems); i++) {
+        const oq_json *problem = oq_json_at(q->source.problems, i);
+        if (strcmp(oq_json_string(oq_json_get(problem, "severity")), "error") == 0)
+            return oq_fail(env, OQ_E_FORMAT, "%s: %s", path, oq_json_string(oq_json_get(problem, "message")));
+    }
+    return plan_target(q);
+}
+
+void oq_quantize_deinit(oq_quantize *q)
+{
+    for (size_t i = 0; i < q->n_parts; i++) {
+        oq_rewrite_end(&q->parts[i].rewrite);
+        oq_json_free(q->parts[i].metadata);
+        oq_json_free(q->parts[i].quant);
+        if (q->parts[i].planned) q->parts[i].planned->ckpt = NULL;
+    }
+    oq_plan_free(q->plan);
+    oq_quant_config_free(q->config);
+    if (q->device) q->backend->close(q->env, q->device);
+    oq_json_free(q->own_quant);
+    oq_folder_close(q->base);
+    oq_inspect_deinit(&q->source);
+}

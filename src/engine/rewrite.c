@@ -1,0 +1,120 @@
+/* rewrite.c -- the list of what an output holds: copies, decoded layers, encoded layers. */
+#include "engine/rewrite.h"
+
+#include "base/size.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+oq_status oq_rewrite_begin(oq_env *env, oq_arena *arena, const oq_inspect_part *part, const char *single_name,
+                           oq_rewrite *out)
+{
+    const oq_ckpt *ckpt = part->ckpt;
+    *out = (oq_rewrite){.env = env, .arena = arena, .part = part, .n_files = single_name ? 1 : ckpt->n_files};
+    OQ_TRY(oq_arena_new(arena, (size_t)out->n_files, sizeof *out->file_names, "files", &out->file_names));
+    for (int i = 0; i < out->n_files; i++)
+        out->file_names[i] = single_name ? single_name : oq_path_leaf(ckpt->files[i].path);
+    return OQ_OK;
+}
+
+void oq_rewrite_end(oq_rewrite *rw)
+{
+    if (rw->env) oq_free(rw->env, rw->jobs);
+    rw->jobs = NULL;
+}
+
+static oq_status new_job(oq_rewrite *rw, const char *name, oq_rewrite_job **out)
+{
+    if (rw->n_jobs == rw->cap_jobs) {
+        const size_t capacity = rw->cap_jobs ? 2 * rw->cap_jobs : 256;
+        oq_rewrite_job *more = NULL;
+        OQ_TRY(oq_new(rw->env, capacity, sizeof *more, "output list", &more));
+        if (rw->n_jobs) memcpy(more, rw->jobs, rw->n_jobs * sizeof *more);
+        oq_free(rw->env, rw->jobs);
+        rw->jobs = more;
+        rw->cap_jobs = capacity;
+    }
+    *out = &rw->jobs[rw->n_jobs++];
+    **out = (oq_rewrite_job){.name = name};
+    return OQ_OK;
+}
+
+static oq_status add_tensor(oq_rewrite *rw, oq_rewrite_job *job, const char *name, const char *suffix,
+                            const char *type, size_t bytes, int file, oq_rewrite_tensor **out)
+{
+    oq_rewrite_tensor *t = NULL;
+    OQ_TRY(oq_arena_new(rw->arena, 1, sizeof *t, name, &t));
+    *t = (oq_rewrite_tensor){.name = oq_arena_printf(rw->arena, "%s%s", name, suffix),
+                             .type = type,
+                             .bytes = bytes,
+                             .file = rw->n_files == 1 ? 0 : file};
+    if (!t->name) return oq_fail(rw->env, OQ_E_NOMEM, "%s: no memory", name);
+    job->out[job->n_out++] = t;
+    rw->bytes += bytes;
+    *out = t;
+    return OQ_OK;
+}
+
+oq_status oq_rewrite_copy(oq_rewrite *rw, const oq_ckpt_tensor *tensor)
+{
+    oq_rewrite_job *job = NULL;
+    oq_rewrite_tensor *t = NULL;
+    OQ_TRY(new_job(rw, tensor->name, &job));
+    job->plain = tensor;
+    OQ_TRY(add_tensor(rw, job, tensor->name, "", tensor->type_name, tensor->bytes, tensor->file, &t));
+    t->n_dims = tensor->n_dims;
+    memcpy(t->dim, tensor->dim, sizeof t->dim);
+    return OQ_OK;
+}
+
+static int file_of(const oq_inspect_layer *layer, const oq_ckpt_tensor *plain)
+{
+    return plain ? plain->file : layer->source.plane[OQ_PLANE_DATA].tensor->file;
+}
+
+oq_status oq_rewrite_decode(oq_rewrite *rw, const oq_inspect_layer *layer, const oq_dtype *as)
+{
+    oq_rewrite_job *job = NULL;
+    oq_rewrite_tensor *t = NULL;
+    size_t bytes = 0;
+    if (!oq_size_mul((size_t)layer->n, (size_t)layer->k, &bytes) || !oq_size_mul(bytes, as->bytes, &bytes))
+        return oq_fail(rw->env, OQ_E_FORMAT, "layer '%s' of [%lld, %lld] does not fit in memory", layer->name,
+                       (long long)layer->n, (long long)layer->k);
+    OQ_TRY(new_job(rw, layer->name, &job));
+    job->layer = layer;
+    job->n = layer->n;
+    job->k = layer->k;
+    job->as = as;
+    OQ_TRY(add_tensor(rw, job, layer->name, ".weight", as->name, bytes, file_of(layer, NULL), &t));
+    t->n_dims = 2;
+    t->dim[0] = layer->n;
+    t->dim[1] = layer->k;
+    return OQ_OK;
+}
+
+oq_status oq_rewrite_encode(oq_rewrite *rw, const oq_layout *layout, const oq_write_layer *to,
+                            const oq_inspect_layer *layer, const oq_ckpt_tensor *plain)
+{
+    oq_rewrite_job *job = NULL;
+    OQ_TRY(new_job(rw, to->name, &job));
+    job->layer = layer;
+    job->plain = plain;
+    job->n = to->n;
+    job->k = to->k;
+    job->to = *to;
+    const int n = layout->spell(to, job->spelled);
+    for (int i = 0; i < n; i++) {
+        const oq_spelled *s = &job->spelled[i];
+        oq_rewrite_tensor *t = NULL;
+        OQ_TRY(add_tensor(rw, job, to->name, s->suffix, s->type, s->bytes, file_of(layer, plain), &t));
+        t->n_dims = s->n_dims;
+        for (int d = 0; d < s->n_dims; d++) t->dim[d] = s->dim[d];
+    }
+    return OQ_OK;
+}
+
+double oq_rewrite_snr_db(const oq_rewrite_job *job)
+{
+    return job->noise > 0 ? 10.0 * log10(job->signal / job->noise) : INFINITY;
+}

@@ -1,0 +1,212 @@
+/* rewrite_run.c -- the bytes of one output layer: read or decode, encode, spell; measured on the way. Runs on any worker
+ * and writes no error text. */
+#include "engine/rewrite.h"
+
+#include "base/size.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- planes of a layer in canonical order -------------------------------------------------------------- */
+
+typedef struct planes_owned {
+    oq_planes planes;
+    void *owned[OQ_N_PLANES];
+} planes_owned;
+
+static void free_planes(oq_env *env, planes_owned *p)
+{
+    for (int i = 0; i < OQ_N_PLANES; i++) oq_free(env, p->owned[i]);
+}
+
+static oq_status own(oq_env *env, planes_owned *p, int plane, size_t bytes)
+{
+    p->owned[plane] = bytes == SIZE_MAX ? NULL : oq_alloc_raw(env, bytes);
+    p->planes.plane[plane] = p->owned[plane];
+    return p->owned[plane] ? OQ_OK : OQ_E_NOMEM;
+}
+
+static oq_status stored_planes(oq_env *env, const oq_inspect_layer *layer, planes_owned *p)
+{
+    oq_scheme scheme;
+    oq_part_scheme(&layer->source, &scheme);
+    for (int i = 0; i < OQ_N_PLANES; i++) {
+        const oq_plane_source *source = &layer->source.plane[i];
+        const size_t bytes = oq_scheme_plane_bytes(&scheme, (oq_plane)i, layer->n, layer->k);
+        if (bytes == 0 || i == OQ_PLANE_INPUT_SCALE) continue;
+        if (!source->tensor) return OQ_E_FORMAT;
+        if (!source->fix && !source->make && source->tensor->bytes != bytes) return OQ_E_FORMAT;
+        if (!source->fix && !source->make && i == OQ_PLANE_DATA) {
+            p->planes.plane[i] = source->tensor->data;
+            continue;
+        }
+        OQ_TRY(own(env, p, i, bytes));
+        oq_plane_read(source, p->owned[i], bytes, layer->n, layer->k);
+    }
+    return OQ_OK;
+}
+
+/* ---- values -------------------------------------------------------------------------------------------- */
+
+/* What stands around the product goes into the weight: y = W R(P(S x)) + U D x is one plain row of it. */
+static void fold_row(const oq_scheme *s, const oq_planes *p, float *row, float *spare, int64_t r, int64_t k)
+{
+    const int32_t *order = p->plane[OQ_PLANE_ORDER];
+    const float *smooth = p->plane[OQ_PLANE_SMOOTH];
+    const float *down = p->plane[OQ_PLANE_DOWN], *up = p->plane[OQ_PLANE_UP];
+    for (int64_t c = 0; s->rotate && c < k; c += s->rotate) oq_rotate(row + c, s->rotate);
+    if (s->order) {
+        memset(spare, 0, (size_t)k * sizeof *spare);
+        for (int64_t c = 0; c < k; c++) spare[order[c]] += row[c];
+        memcpy(row, spare, (size_t)k * sizeof *row);
+    }
+    for (int64_t c = 0; s->smooth && c < k; c++) row[c] *= smooth[c];
+    for (int64_t i = 0; i < s->rank; i++)
+        for (int64_t c = 0; c < k; c++) row[c] += up[r * s->rank + i] * down[i * k + c];
+}
+
+static oq_status layer_values(oq_env *env, const oq_inspect_layer *layer, float *dst)
+{
+    planes_owned p = {0};
+    oq_scheme scheme;
+    const oq_format *f = layer->source.format;
+    float *spare = oq_alloc_raw(env, (size_t)layer->k * sizeof *spare);
+    const oq_status st = spare ? stored_planes(env, layer, &p) : OQ_E_NOMEM;
+    oq_part_scheme(&layer->source, &scheme);
+    for (int64_t r = 0; st == OQ_OK && r < layer->n; r++) {
+        float *row = dst + r * layer->k;
+        f->decode_row(f, row, &p.planes, r, layer->n, layer->k);
+        fold_row(&scheme, &p.planes, row, spare, r, layer->k);
+    }
+    free_planes(env, &p);
+    oq_free(env, spare);
+    return st;
+}
+
+oq_status oq_rewrite_values(oq_env *env, const oq_rewrite_job *job, float *dst)
+{
+    if (!job->plain) return layer_values(env, job->layer, dst);
+    job->plain->dtype->to_f32(dst, job->plain->data, (size_t)job->plain->elems);
+    return OQ_OK;
+}
+
+/* FNV-1a over the values' bits, 64 of them at a time; zeros of both signs are one. */
+static uint64_t hash_values(uint64_t hash, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float value = x[i] + 0.0f;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        hash = (hash ^ bits) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+#define HASH_SEED 0xcbf29ce484222325u
+
+oq_status oq_rewrite_layer_hash(oq_env *env, const oq_inspect_layer *layer, uint64_t *hash)
+{
+    planes_owned p = {0};
+    const oq_format *f = layer->source.format;
+    float *row = oq_alloc_raw(env, (size_t)layer->k * sizeof *row);
+    oq_status st = row ? stored_planes(env, layer, &p) : OQ_E_NOMEM;
+    *hash = HASH_SEED;
+    for (int64_t r = 0; st == OQ_OK && r < layer->n; r++) {
+        f->decode_row(f, row, &p.planes, r, layer->n, layer->k);
+        *hash = hash_values(*hash, row, layer->k);
+    }
+    free_planes(env, &p);
+    oq_free(env, row);
+    return st;
+}
+
+/* ---- encoding ------------------------------------------------------------------------------------------ */
+
+static oq_status encode(oq_env *env, const oq_rewrite_job *job, const float *values, planes_owned *p)
+{
+    const oq_format *f = job->to.scheme.weight;
+    oq_planes_mut to = {0};
+    for (int i = 0; i < OQ_N_PLANES; i++) {
+        if (!(f->planes & 1u << i)) continue;
+        OQ_TRY(own(env, p, i, f->plane_bytes(f, (oq_plane)i, job->n, job->k)));
+        to.plane[i] = p->owned[i];
+    }
+    f->encode(f, &to, values, job->n, job->k);
+    return OQ_OK;
+}
+
+/* What a reader will get, against what was there. */
+static oq_status measure(oq_env *env, oq_rewrite_job *job, const float *values, const oq_planes *planes)
+{
+    const oq_format *f = job->to.scheme.weight;
+    float *row = oq_alloc_raw(env, (size_t)job->k * sizeof *row);
+    if (!row) return OQ_E_NOMEM;
+    job->hash = HASH_SEED;
+    job->signal = job->noise = 0;
+    for (int64_t r = 0; r < job->n; r++) {
+        const float *x = values + r * job->k;
+        f->decode_row(f, row, planes, r, job->n, job->k);
+        job->hash = hash_values(job->hash, row, job->k);
+        for (int64_t c = 0; c < job->k; c++) {
+            const double d = (double)row[c] - (double)x[c];
+            job->signal += (double)x[c] * (double)x[c];
+            job->noise += d * d;
+        }
+    }
+    oq_free(env, row);
+    return isfinite(job->noise) ? OQ_OK : OQ_E_FORMAT;
+}
+
+static oq_status put_spelled(oq_env *env, const oq_rewrite_job *job, const oq_planes *planes,
+                             oq_rewrite_put put, void *user)
+{
+    for (int i = 0; i < job->n_out; i++) {
+        const oq_spelled *s = &job->spelled[i];
+        if (!s->put) {
+            if (!put(user, job->out[i], planes->plane[s->plane])) return OQ_E_IO;
+            continue;
+        }
+        void *bytes = oq_alloc(env, s->bytes);
+        if (!bytes) return OQ_E_NOMEM;
+        s->put(bytes, &job->to, planes);
+        const bool ok = put(user, job->out[i], bytes);
+        oq_free(env, bytes);
+        if (!ok) return OQ_E_IO;
+    }
+    return OQ_OK;
+}
+
+static oq_status run_encode(oq_env *env, oq_rewrite_job *job, const float *values, oq_rewrite_put put,
+                            void *user)
+{
+    planes_owned p = {0};
+    oq_status st = encode(env, job, values, &p);
+    if (st == OQ_OK) st = measure(env, job, values, &p.planes);
+    if (st == OQ_OK) st = put_spelled(env, job, &p.planes, put, user);
+    free_planes(env, &p);
+    return st;
+}
+
+static oq_status run_decode(oq_env *env, oq_rewrite_job *job, const float *values, oq_rewrite_put put,
+                            void *user)
+{
+    const size_t elems = (size_t)(job->n * job->k);
+    void *bytes = oq_alloc_raw(env, elems * job->as->bytes);
+    if (!bytes) return OQ_E_NOMEM;
+    job->as->from_f32(bytes, values, elems);
+    const bool ok = put(user, job->out[0], bytes);
+    oq_free(env, bytes);
+    return ok ? OQ_OK : OQ_E_IO;
+}
+
+oq_status oq_rewrite_run(oq_env *env, oq_rewrite_job *job, oq_rewrite_put put, void *user)
+{
+    if (!job->to.scheme.weight && !job->as) return put(user, job->out[0], job->plain->data) ? OQ_OK : OQ_E_IO;
+    float *values = oq_alloc_raw(env, (size_t)(job->n * job->k) * sizeof *values);
+    if (!values) return OQ_E_NOMEM;
+    oq_status st = oq_rewrite_values(env, job, values);
+    if (st == OQ_OK)
+        st = job->as ? run_decode(env, job, values, put, user) : run_encode(env, job, values, put, user);
+    oq_free(env, values);
+    return st;
+}

@@ -1,0 +1,74 @@
+/* layout_common.c -- what several layouts spell alike. */
+#include "write/layout.h"
+
+#include "base/size.h"
+
+#include <string.h>
+
+oq_spelled oq_spell_made(const char *suffix, const char *type, size_t bytes, int64_t d0, int64_t d1,
+                         void (*put)(void *dst, const oq_write_layer *layer, const oq_planes *planes))
+{
+    const int n_dims = d0 < 0 ? 0 : d1 < 0 ? 1 : 2;
+    return (oq_spelled){
+        .suffix = suffix, .type = type, .n_dims = n_dims, .dim = {d0, d1}, .bytes = bytes, .put = put};
+}
+
+oq_spelled oq_spell_plane(const oq_write_layer *l, const char *suffix, const char *type, oq_plane plane,
+                          int64_t d0, int64_t d1)
+{
+    const oq_format *f = l->scheme.weight;
+    oq_spelled s = oq_spell_made(suffix, type, f->plane_bytes(f, plane, l->n, l->k), d0, d1, NULL);
+    s.plane = plane;
+    return s;
+}
+
+static void put_input_scale(void *dst, const oq_write_layer *layer, const oq_planes *planes)
+{
+    (void)planes;
+    memcpy(dst, &layer->input_scale, sizeof layer->input_scale);
+}
+
+oq_spelled oq_spell_input_scale(const char *suffix)
+{
+    return oq_spell_made(suffix, "F32", sizeof(float), -1, -1, put_input_scale);
+}
+
+void oq_put_nibbles_swapped(void *dst, const oq_write_layer *layer, const oq_planes *planes)
+{
+    const oq_format *f = layer->scheme.weight;
+    const uint8_t *from = planes->plane[OQ_PLANE_DATA];
+    uint8_t *to = dst;
+    const size_t bytes = f->plane_bytes(f, OQ_PLANE_DATA, layer->n, layer->k);
+    for (size_t i = 0; i < bytes; i++) to[i] = (uint8_t)(from[i] << 4 | from[i] >> 4);
+}
+
+int oq_write_int_bits(const oq_format *f)
+{
+    for (int bits = 2; bits <= 8; bits++)
+        for (int group = 32; group <= 128; group *= 2)
+            if (f == oq_format_int(bits, group, false) || f == oq_format_int(bits, group, true)) return bits;
+    return 0;
+}
+
+unsigned oq_write_int_code(const oq_write_layer *layer, const oq_planes *planes, int64_t row, int64_t column)
+{
+    const int bits = oq_write_int_bits(layer->scheme.weight);
+    const int64_t row_bytes = oq_ceil_div(bits * layer->k, 8), at = bits * column;
+    const uint8_t *p = (const uint8_t *)planes->plane[OQ_PLANE_DATA] + row * row_bytes + at / 8;
+    const unsigned low = p[0], high = at % 8 + bits > 8 ? p[1] : 0u;
+    return (low | high << 8) >> at % 8 & ((1u << bits) - 1u);
+}
+
+oq_json *oq_write_names(const char *const *names, size_t n)
+{
+    oq_json *list = oq_json_new_array();
+    for (size_t i = 0; i < n; i++) oq_json_append(list, oq_json_new_string(names[i]));
+    return list;
+}
+
+bool oq_write_uniform(const oq_write_component *c)
+{
+    for (size_t i = 1; i < c->n_layers; i++)
+        if (!oq_scheme_equal(&c->layers[i].scheme, &c->layers[0].scheme)) return false;
+    return true;
+}

@@ -1,0 +1,456 @@
+/* test_quantize.c -- every layout that is written: read back to the bit, run, and taken back to plain weights that are the
+ * format's own encode and decode; what is refused, and that nothing is left behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ckpt/ckpt.h"
+#include "format/format.h"
+
+#include "support/scratch.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define MODEL       OMNIQ_SOURCE_DIR "/models/toybox"
+#define TRANSFORMER MODEL "/transformer"
+
+static int setup(void **state)
+{
+    oq_env *env = NULL;
+    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
+    if (oq_env_new(&params, &env) != OQ_OK) return -1;
+    *state = env;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    oq_env_free(*state);
+    return 0;
+}
+
+/* ---- running commands ---------------------------------------------------------------------------------- */
+
+/* argument, then pairs of option and value, NULL at the end. */
+static oq_status command(oq_env *env, const char *name, const char *argument, const char *const *pairs,
+                         oq_json **json)
+{
+    oq_options *o = NULL;
+    oq_report *report = NULL;
+    oq_env_clear(env);
+    assert_int_equal(oq_options_new(env, name, &o), OQ_OK);
+    assert_int_equal(oq_options_add_argument(o, argument), OQ_OK);
+    for (; *pairs; pairs += 2) assert_int_equal(oq_options_set(o, pairs[0], pairs[1]), OQ_OK);
+    const oq_status st = oq_run(o, &report);
+    if (st == OQ_OK && json) {
+        const char *text = oq_report_json(report);
+        assert_int_equal(oq_json_parse(env, text, strlen(text), "report", json), OQ_OK);
+    }
+    oq_report_free(report);
+    oq_options_free(o);
+    return st;
+}
+
+static void done(oq_env *env, const char *name, const char *argument, const char *const *pairs,
+                 oq_json **json)
+{
+    const oq_status st = command(env, name, argument, pairs, json);
+    if (st != OQ_OK) print_error("%s %s: %s\n", name, argument, oq_env_error(env));
+    assert_int_equal(st, OQ_OK);
+}
+
+static void refused(oq_env *env, const char *argument, const char *const *pairs, oq_status status,
+                    const char *text)
+{
+    const oq_status st = command(env, "quantize", argument, pairs, NULL);
+    if (st != status || !strstr(oq_env_error(env), text))
+        print_error("%s: %s\n", oq_status_name(st), oq_env_error(env));
+    assert_int_equal(st, status);
+    assert_non_null(strstr(oq_env_error(env), text));
+    oq_env_clear(env);
+}
+
+/* ---- pictures ------------------------------------------------------------------------------------------ */
+
+typedef struct picture {
+    uint8_t *pixels;
+    size_t n;
+} picture;
+
+static picture draw(oq_env *env, const char *model, const char *option, const char *value)
+{
+    picture out = {0};
+    oq_options *o = NULL;
+    oq_model *m = NULL;
+    oq_media *media = NULL;
+    const char *const fixed[] = {
+        "prompt", "a large red ball", "seed", "3", "width", "128", "height", "128", "steps", "4", NULL};
+    assert_int_equal(oq_options_new(env, "generate", &o), OQ_OK);
+    assert_int_equal(oq_options_set(o, "model", model), OQ_OK);
+    for (const char *const *f = fixed; *f; f += 2) assert_int_equal(oq_options_set(o, f[0], f[1]), OQ_OK);
+    if (option) assert_int_equal(oq_options_set(o, option, value), OQ_OK);
+    const oq_status st = oq_model_open(env, o, &m);
+    if (st != OQ_OK) print_error("%s: %s\n", model, oq_env_error(env));
+    assert_int_equal(st, OQ_OK);
+    assert_int_equal(oq_generate(env, m, o, &media), OQ_OK);
+    out.n = (size_t)oq_media_width(media) * (size_t)oq_media_height(media) * 3;
+    out.pixels = malloc(out.n);
+    assert_non_null(out.pixels);
+    memcpy(out.pixels, oq_media_pixels(media, 0), out.n);
+    oq_media_free(media);
+    oq_model_close(m);
+    oq_options_free(o);
+    return out;
+}
+
+static double psnr(const picture *a, const picture *b)
+{
+    oq_metrics m;
+    assert_int_equal(a->n, b->n);
+    oq_metrics_u8(a->pixels, b->pixels, a->n, &m);
+    return m.psnr_db;
+}
+
+/* ---- every layout -------------------------------------------------------------------------------------- */
+
+typedef struct row {
+    const char *quantization, *layout; /* layout NULL: the default */
+    const char *format;                /* of every quantized layer */
+    double db;                         /* the least PSNR beside the plain picture */
+    bool same; /* loading quantizes each fused product as the file does: the pictures are equal */
+} row;
+
+static const row rows[] = {
+    {"fp8", NULL, "fp8_e4m3_tensor", 28, false},
+    {"{\"method\": \"fp8\", \"weight_strategy\": \"channel\"}", NULL, "fp8_e4m3_channel", 30, true},
+    {"{\"method\": \"fp8\", \"weight_strategy\": \"block\"}", NULL, "fp8_e4m3_block128", 28, false},
+    {"int8", NULL, "int8_channel", 35, true},
+    {"mxfp8", NULL, "mxfp8", 28, true},
+    {"mxfp4", NULL, "mxfp4", 12, false}, /* llm-compressor chooses activations' exponents its own way */
+    {"bitsandbytes", NULL, "nf4_b64_nested", 20, false},
+    {"{\"method\": \"bitsandbytes\", \"quant_type\": \"fp4\"}", NULL, "fp4_b64_nested", 16, false},
+    {"{\"method\": \"fp8\", \"weight_strategy\": \"channel\"}", "modelopt", "fp8_e4m3_channel", 30, true},
+    {"{\"method\": \"fp8\", \"weight_strategy\": \"block\"}", "modelopt", "fp8_e4m3_block128", 28, false},
+    {"mxfp8", "modelopt", "mxfp8", 28, true},
+    {"nvfp4", NULL, "nvfp4", 18, false},
+    {"nvfp4", "comfy", "nvfp4", 18, false},
+    {"w4a16", NULL, "int4_g64", 12, false}, /* K = 192 does not take 128 */
+    {"{\"method\": \"w4a16\", \"group_size\": 32}", NULL, "int4_g32", 12, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 64, \"sym\": false}", NULL, "int4z_g64", 12, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 32}", "auto-round", "int4_g32", 12, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 64, \"sym\": false}", "auto-round", "int4z_g64", 12, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 64, \"sym\": false}", "auto-round-awq", "int4z_g64", 12, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 32}", "auto-round-awq", "int4_g32", 12, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 64, \"bits\": 3}", NULL, "int3_g64", 8, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 64, \"bits\": 3}", "auto-round", "int3_g64", 8, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 32, \"bits\": 2}", "auto-round", "int2_g32", 3, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 64, \"bits\": 8}", NULL, "int8_g64", 40, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 64, \"bits\": 8, \"sym\": false}", "auto-round", "int8z_g64",
+     40, true},
+    {"fp8", "comfy", "fp8_e4m3_tensor", 28, false},
+    {"mxfp8", "comfy", "mxfp8", 28, true},
+    {"mxfp8", "auto-round", "mxfp8", 28, false},
+    {"mxfp4", "auto-round", "mxfp4", 12, true},
+    {"fp8", "fp8", "fp8_e4m3_tensor", 28, false},
+    {"{\"method\": \"fp8\", \"weight_strategy\": \"channel\"}", "fp8", "fp8_e4m3_channel", 30, true},
+    {"{\"method\": \"fp8\", \"weight_strategy\": \"block\"}", "fp8", "fp8_e4m3_block128", 28, false},
+    {"int8", "int8", "int8_channel", 35, true},
+    {"int8", "quanto", "int8_channel", 35, false},
+    {"{\"method\": \"fp8\", \"weight_strategy\": \"channel\"}", "quanto", "fp8_e4m3_channel", 30, false},
+};
+
+/* The format's own way there and back for one matrix of the demo model. */
+static void expect_round_trip(const oq_format *f, const oq_ckpt_tensor *plain, const oq_ckpt_tensor *written)
+{
+    const int64_t n = plain->dim[0], k = plain->dim[1];
+    float *x = malloc((size_t)(n * k) * sizeof *x), *want = malloc((size_t)k * sizeof *want);
+    oq_planes_mut to = {0};
+    oq_planes from = {0};
+    assert_true(x && want);
+    plain->dtype->to_f32(x, plain->data, (size_t)(n * k));
+    for (int i = 0; i < OQ_N_PLANES; i++) {
+        if (!(f->planes & 1u << i)) continue;
+        to.plane[i] = calloc(1, f->plane_bytes(f, (oq_plane)i, n, k));
+        from.plane[i] = to.plane[i];
+    }
+    f->encode(f, &to, x, n, k);
+    assert_ptr_equal(written->dtype, &oq_dtype_f32);
+    assert_int_equal(written->dim[0], n);
+    for (int64_t r = 0; r < n; r++) {
+        f->decode_row(f, want, &from, r, n, k);
+        for (int64_t c = 0; c < k; c++) {
+            float got;
+            memcpy(&got, written->data + (size_t)(r * k + c) * sizeof got, sizeof got);
+            if (!(got >= want[c] && got <= want[c])) fail_msg("%s [%d, %d]", written->name, (int)r, (int)c);
+        }
+    }
+    for (int i = 0; i < OQ_N_PLANES; i++) free(to.plane[i]);
+    free(want);
+    free(x);
+}
+
+/* dequantize, then every layer of the report against the source's plain weight; all else is as it was. */
+static void expect_plain_again(oq_env *env, const char *quantized, const char *to, const oq_json *layers,
+                               const oq_format *f)
+{
+    oq_ckpt *plain = NULL, *written = NULL;
+    done(env, "dequantize", quantized,
+         (const char *const[]){"output", to, "dtype", "f32", "force", "true", NULL}, NULL);
+    assert_int_equal(oq_ckpt_open_folder(env, TRANSFORMER, NULL, &plain), OQ_OK);
+    assert_int_equal(oq_ckpt_open_folder(env, to, NULL, &written), OQ_OK);
+    assert_int_equal(plain->n_tensors, written->n_tensors);
+    assert_int_equal(plain->n_files, written->n_files);
+    size_t n_layers = 0;
+    for (size_t i = 0; i < plain->n_tensors; i++) {
+        const oq_ckpt_tensor *a = &plain->tensors[i], *b = &written->tensors[i];
+        assert_string_equal(a->name, b->name);
+        bool is_layer = false;
+        for (size_t l = 0; l < oq_json_size(layers) && !is_layer; l++) {
+            const char *name = oq_json_string(oq_json_get(oq_json_at(layers, l), "name"));
+            is_layer =
+                strncmp(a->name, name, strlen(name)) == 0 && strcmp(a->name + strlen(name), ".weight") == 0;
+        }
+        if (is_layer) {
+            expect_round_trip(f, a, b);
+            n_layers++;
+        } else {
+            assert_int_equal(a->bytes, b->bytes);
+            assert_memory_equal(a->data, b->data, a->bytes);
+        }
+    }
+    assert_int_equal(n_layers, oq_json_size(layers));
+    oq_ckpt_close(written);
+    oq_ckpt_close(plain);
+}
+
+static void test_layouts(void **state)
+{
+    oq_env *env = *state;
+    char *root = strdup(scratch_dir(OMNIQ_BINARY_DIR, "quantize-layouts")), out[512], back[512];
+    const picture plain = draw(env, MODEL, NULL, NULL);
+    snprintf(out, sizeof out, "%s/out", root);
+    snprintf(back, sizeof back, "%s/back", root);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const row *r = &rows[i];
+        oq_json *json = NULL;
+        const char *const with[] = {"quantization",
+                                    r->quantization,
+                                    "output",
+                                    out,
+                                    "force",
+                                    "true",
+                                    r->layout ? "layout" : NULL,
+                                    r->layout,
+                                    NULL};
+        done(env, "quantize", TRANSFORMER, with, &json);
+        const oq_json *c = oq_json_get(oq_json_get(json, "components"), "transformer");
+        const oq_json *layers = oq_json_get(c, "layers");
+        assert_int_equal(oq_json_size(layers), 98);
+        for (size_t l = 0; l < oq_json_size(layers); l++)
+            if (strcmp(r->quantization, "w4a16") != 0)
+                assert_string_equal(oq_json_string(oq_json_get(oq_json_at(layers, l), "format")), r->format);
+        if (r->layout) assert_string_equal(oq_json_string(oq_json_get(c, "layout")), r->layout);
+        assert_true(oq_json_bool(oq_json_get(json, "verified"), false));
+        if (strcmp(r->quantization, "w4a16") != 0)
+            expect_plain_again(env, out, back, layers, oq_format_find(r->format));
+        const picture got = draw(env, MODEL, "transformer", out);
+        const double db = psnr(&plain, &got);
+        if (!(db >= r->db && db < 90))
+            fail_msg("%s in %s: %.1f dB", r->quantization, r->layout ? r->layout : "-", db);
+        if (r->same) {
+            char wish[256];
+            snprintf(wish, sizeof wish,
+                     r->quantization[0] == '{' ? "{\"transformer\": %s}" : "{\"transformer\": \"%s\"}",
+                     r->quantization);
+            const picture online = draw(env, MODEL, "quantization", wish);
+            if (memcmp(online.pixels, got.pixels, got.n) != 0)
+                fail_msg("%s in %s: another picture than while loading", r->quantization,
+                         r->layout ? r->layout : "-");
+            free(online.pixels);
+        }
+        free(got.pixels);
+        oq_json_free(json);
+    }
+    free(plain.pixels);
+    free(root);
+}
+
+/* ---- forms of source and output ------------------------------------------------------------------------ */
+
+static void test_whole_model(void **state)
+{
+    oq_env *env = *state;
+    char *root = strdup(scratch_dir(OMNIQ_BINARY_DIR, "quantize-model")), out[512];
+    snprintf(out, sizeof out, "%s/toybox", root);
+    done(env, "quantize", MODEL, (const char *const[]){"quantization", "int8", "output", out, NULL}, NULL);
+    const picture online = draw(env, MODEL, "quantization", "int8"), file = draw(env, out, NULL, NULL);
+    assert_memory_equal(online.pixels, file.pixels, file.n);
+    free(online.pixels);
+    free(file.pixels);
+    free(root);
+}
+
+/* A folder's component as one file, for which a layout in the header tells what it is; then back, and in another
+ * format without the plain weights. */
+static void test_single_files(void **state)
+{
+    static const char *const layouts[] = {"compressed-tensors", "comfy", "fp8"};
+    oq_env *env = *state;
+    char *root = strdup(scratch_dir(OMNIQ_BINARY_DIR, "quantize-files")), one[512], again[512], back[512],
+         folder[512];
+    snprintf(one, sizeof one, "%s/one.safetensors", root);
+    snprintf(again, sizeof again, "%s/again.safetensors", root);
+    snprintf(back, sizeof back, "%s/back.safetensors", root);
+    snprintf(folder, sizeof folder, "%s/folder", root);
+    done(env, "quantize", TRANSFORMER, (const char *const[]){"quantization", "fp8", "output", folder, NULL},
+         NULL);
+    const picture fp8 = draw(env, MODEL, "transformer", folder);
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        done(env, "quantize", TRANSFORMER,
+             (const char *const[]){"quantization", "fp8", "output", one, "layout", layouts[i], "force",
+                                   "true", NULL},
+             NULL);
+        const picture got = draw(env, MODEL, "transformer", one);
+        assert_memory_equal(got.pixels, fp8.pixels, fp8.n);
+        free(got.pixels);
+    }
+    done(env, "dequantize", one, (const char *const[]){"output", back, NULL}, NULL);
+    const picture plain = draw(env, MODEL, "transformer", back);
+    assert_true(psnr(&plain, &fp8) > 28); /* weights alone are rounded now */
+    done(env, "quantize", back,
+         (const char *const[]){"quantization", "int8", "output", again, "model", MODEL, NULL}, NULL);
+    const picture int8 = draw(env, MODEL, "transformer", again);
+    done(
+        env, "quantize", one,
+        (const char *const[]){"quantization", "int8", "output", again, "model", MODEL, "force", "true", NULL},
+        NULL);
+    const picture direct = draw(env, MODEL, "transformer", again);
+    assert_true(psnr(&int8, &direct) > 40); /* through BF16, or from the codes' own values */
+    free(plain.pixels);
+    free(int8.pixels);
+    free(direct.pixels);
+    free(fp8.pixels);
+    free(root);
+}
+
+static void test_dry_run_and_choice(void **state)
+{
+    oq_env *env = *state;
+    oq_json *json = NULL;
+    done(env, "quantize", MODEL,
+         (const char *const[]){"quantization",
+                               "{\"transformer\": {\"method\": \"fp8\", \"ignored_layers\": [\"to_out\"]}}",
+                               "dry-run", "true", NULL},
+         &json);
+    const oq_json *components = oq_json_get(json, "components");
+    const oq_json *dit = oq_json_get(components, "transformer"),
+                  *te = oq_json_get(components, "text_encoder");
+    assert_int_equal(oq_json_size(oq_json_get(dit, "layers")), 84); /* 14 blocks without their to_out */
+    assert_int_equal(oq_json_size(oq_json_get(te, "layers")), 0);
+    assert_false(oq_json_bool(oq_json_get(json, "verified"), true));
+    assert_int_equal(oq_json_type(oq_json_get(json, "output")), OQ_JSON_NULL);
+    oq_json_free(json);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------------------ */
+
+static size_t count_entries(oq_env *env, const char *dir)
+{
+    char **names = NULL;
+    size_t n = 0;
+    assert_int_equal(oq_dir_list(env, dir, &names, &n), OQ_OK);
+    for (size_t i = 0; i < n; i++) oq_free(env, names[i]);
+    oq_free(env, names);
+    return n;
+}
+
+static void test_refusals(void **state)
+{
+    oq_env *env = *state;
+    char *root = strdup(scratch_dir(OMNIQ_BINARY_DIR, "quantize-refusals")), out[512], file[512];
+    snprintf(out, sizeof out, "%s/out", root);
+    snprintf(file, sizeof file, "%s/out.safetensors", root);
+    refused(env, TRANSFORMER, (const char *const[]){"output", out, NULL}, OQ_E_ARG,
+            "quantize needs to know into what");
+    refused(env, TRANSFORMER, (const char *const[]){"quantization", "fp8", NULL}, OQ_E_ARG,
+            "quantize needs a place for its output: --output PATH");
+    refused(env, TRANSFORMER,
+            (const char *const[]){"quantization", "fp8", "output", out, "layout", "comfi", NULL}, OQ_E_ARG,
+            "layout 'comfi' is unknown; did you mean 'comfy'?");
+    refused(env, TRANSFORMER,
+            (const char *const[]){"quantization", "int8", "output", out, "layout", "comfy", NULL},
+            OQ_E_MISMATCH,
+            "layout 'comfy' does not hold layer 'noise_refiner.0.attention.to_q' of [192, 192] as w: "
+            "int8_channel a: int8 dynamic_token; it holds FP8 with one scale per tensor, NVFP4, MXFP8; "
+            "this layer fits compressed-tensors, int8, quanto");
+    refused(env, MODEL, (const char *const[]){"quantization", "fp8", "output", file, NULL}, OQ_E_ARG,
+            "a whole model becomes a folder");
+    refused(env, MODEL "/vae", (const char *const[]){"quantization", "fp8", "output", out, NULL}, OQ_E_CONFIG,
+            "vae");
+    refused(env, "no/such/model", (const char *const[]){"quantization", "fp8", "output", out, NULL},
+            OQ_E_NOTFOUND, "no/such/model");
+    refused(env, MODEL "/text_encoder/model.safetensors",
+            (const char *const[]){"quantization", "fp8", "output", out, NULL}, OQ_E_ARG,
+            "a weight file becomes a file: its name must end in .safetensors");
+    refused(env, TRANSFORMER,
+            (const char *const[]){"quantization", "{\"method\": \"fp8\", \"ignored_layers\": [\"to_outt\"]}",
+                                  "output", out, NULL},
+            OQ_E_CONFIG, "to_outt");
+    scratch_text(root, "taken", "text");
+    char taken[512];
+    snprintf(taken, sizeof taken, "%s/taken", root);
+    refused(env, TRANSFORMER, (const char *const[]){"quantization", "fp8", "output", taken, NULL}, OQ_E_ARG,
+            "exists; --force replaces it");
+    refused(env, TRANSFORMER,
+            (const char *const[]){"quantization", "fp8", "output", taken, "force", "true", NULL}, OQ_E_ARG,
+            "is a file, the output is a folder");
+    assert_int_equal(count_entries(env, root), 1);
+    free(root);
+}
+
+/* A disk that fills up: told at once, nothing new stands there, what stood there stands. */
+static void test_full_disk(void **state)
+{
+    oq_env *env = *state;
+    char *root = strdup(scratch_dir(OMNIQ_BINARY_DIR, "quantize-full")), out[512];
+    struct rlimit before, tight;
+    snprintf(out, sizeof out, "%s/out", root);
+    done(env, "quantize", TRANSFORMER, (const char *const[]){"quantization", "int8", "output", out, NULL},
+         NULL);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    tight = before;
+    tight.rlim_cur = 1 << 20;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    refused(env, TRANSFORMER,
+            (const char *const[]){"quantization", "fp8", "output", out, "force", "true", NULL}, OQ_E_IO,
+            "no room for its");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(count_entries(env, root), 1);
+    const picture kept = draw(env, MODEL, "transformer", out);
+    const picture online = draw(env, MODEL, "quantization", "{\"transformer\": \"int8\"}");
+    assert_memory_equal(kept.pixels, online.pixels, kept.n);
+    free(kept.pixels);
+    free(online.pixels);
+    free(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_layouts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_whole_model, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_single_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_dry_run_and_choice, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("quantize", tests, NULL, NULL);
+}
