@@ -370,6 +370,7 @@ static oq_status denoise_item(w_run *r, int step, int64_t item)
     const double second = isnan(r->req->guidance_2) ? r->req->guidance : r->req->guidance_2;
     float *latents = r->latents + item * r->elems;
     OQ_TRY(oq_check_canceled(r->ex->env));
+    r->ex->step = step + 1;
     OQ_TRY(predict(r, step, item));
     if (r->ex->measure) return OQ_OK;
     if (r->guided)

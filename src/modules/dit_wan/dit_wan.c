@@ -75,6 +75,7 @@ static oq_status declare_cross_attention(oq_builder *b, const oq_dit_wan *s, oq_
     OQ_TRY(oq_declare_vector(b, &block->cross_norm_q, "attn2.norm_q.weight", D));
     OQ_TRY(oq_declare_vector(b, &block->cross_norm_k, "attn2.norm_k.weight", D));
     OQ_TRY(oq_declare_attention(b, &block->cross, "attn2", spec));
+    block->cross.plain = block->cross.dense = "cross-attention";
     OQ_TRY(oq_declare_linear(b, &block->cross_out, "attn2.to_out.0", D, D, OQ_BIAS | OQ_WANTS(OQ_FUSE_ADD),
                              NULL));
     if (!s->cross_norm) return OQ_OK;
