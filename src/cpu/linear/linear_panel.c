@@ -265,9 +265,13 @@ static oq_rows_args rows_from(const oq_rows_args *rows, int64_t first)
     return out;
 }
 
-/* How y is cut: `units` are panels, or pairs of them. Tasks are as large as the caches like them, and smaller where threads
- * would be idle otherwise. */
-static void cut(oq_panel_job *job, int threads)
+int64_t oq_panel_tasks(const oq_panel_job *job)
+{
+    return oq_ceil_div(job->rows, job->block) * oq_ceil_div(job->units, job->group);
+}
+
+/* Tasks are as large as the caches like them, and smaller where threads would be idle otherwise. */
+void oq_panel_cut(oq_panel_job *job, int threads)
 {
     enum { TASKS_PER_THREAD = 4, LEAST_TILES = 4 };
     const int64_t mr = job->engine->mr;
@@ -281,11 +285,6 @@ static void cut(oq_panel_job *job, int threads)
     while (job->group > 1 && oq_panel_tasks(job) < wanted) job->group /= 2;
     while (job->block >= 2 * LEAST_TILES * mr && oq_panel_tasks(job) < wanted)
         job->block = even_part(job->rows, job->block / 2, mr);
-}
-
-int64_t oq_panel_tasks(const oq_panel_job *job)
-{
-    return oq_ceil_div(job->rows, job->block) * oq_ceil_div(job->units, job->group);
 }
 
 /* One round of rows: prepared first, then multiplied. */
@@ -306,7 +305,7 @@ static void run_round(oq_panel_job *job, void *a_scratch)
         rows = rows_from(args->rows, job->first);
         job->before = &rows;
     }
-    cut(job, oq_pool_threads(job->device->pool));
+    oq_panel_cut(job, oq_pool_threads(job->device->pool));
     if (job->before || !job->prepared)
         oq_pool_run(job->device->pool, oq_ceil_div(job->rows, PROLOGUE_ROWS), prepare_rows, job);
     oq_pool_run(job->device->pool, oq_panel_tasks(job), multiply, job);

@@ -74,6 +74,8 @@ size_t oq_panel_packed_bytes(const oq_panel_engine *engine, const oq_linear_spec
 void   oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *src, const oq_linear_spec *spec);
 size_t oq_panel_scratch_bytes(const oq_panel_engine *engine, const oq_linear_spec *spec, int64_t m);
 void   oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_linear_args *args);
+/* How y of a round (engine, args, layout, rows and lda of the job) is cut into tasks for so many threads: units, block, group. */
+void     oq_panel_cut(oq_panel_job *job, int threads);
 int64_t  oq_panel_tasks(const oq_panel_job *job); /* of a round, once it is cut */
 unsigned oq_panel_fuses(const oq_panel_engine *engine, const oq_linear_spec *spec);
 

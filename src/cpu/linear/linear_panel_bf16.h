@@ -47,17 +47,26 @@ static void prologue_bf16(const oq_panel_job *job, int64_t row)
         memcpy(a, (const uint16_t *)x->data + from * x->ld, (size_t)k * sizeof *a);
 }
 
-/* 32 e4m3 codes (16 pairs) to 32 bf16, exact: through f16 and f32, whose upper halves are the result. */
-static __m512i bf16_of_codes(const uint8_t *src)
+/* bf16 of the e4m3 codes 0 to 7, the subnormal ones: 2^-9 times 0, 1, ... 7 in all 32 places that a code's five low
+ * bits can name. */
+static __m512i subnormals(void)
 {
-    const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)src));
-    const __m512i half = _mm512_and_si512(_mm512_slli_epi16(wide, 7), _mm512_set1_epi16((short)0xbf80));
-    const __m512 by = _mm512_set1_ps(256.0f);
-    const __m512 low = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_castsi512_si256(half)), by);
-    const __m512 high = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1)), by);
-    const __m256i low16 = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(low), 16));
-    const __m256i high16 = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(high), 16));
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low16), high16, 1);
+    const __m128i eight = _mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60);
+    return _mm512_broadcast_i32x4(eight);
+}
+
+/* 32 e4m3 codes (16 pairs) to 32 bf16, exact, in integers: the fields move to their places and the exponent's bias from
+ * 7 to 127; codes without an exponent are looked up, since the product takes subnormal bf16 as zero. */
+static __m512i bf16_of_codes(const uint8_t *src, __m512i small)
+{
+    const __m512i code = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)src));
+    const __m512i fields = _mm512_slli_epi16(_mm512_and_si512(code, _mm512_set1_epi16(0x7f)), 4);
+    const __m512i normal = _mm512_add_epi16(fields, _mm512_set1_epi16(120 << 7));
+    const __mmask32 is_small = _mm512_testn_epi16_mask(code, _mm512_set1_epi16(0x78));
+    const __m512i magnitude = _mm512_mask_permutexvar_epi16(normal, is_small, code, small);
+    const __m512i sign = _mm512_slli_epi16(code, 8); /* and bits below it, which the mask drops */
+    return _mm512_ternarylogic_epi64(magnitude, sign, _mm512_set1_epi16((short)0x8000),
+                                     0xf8); /* a | (b & c) */
 }
 
 static const char *piece_of(const oq_panel_job *job, int64_t panel, int64_t k)
@@ -70,8 +79,9 @@ static const void *decode_bf16(const oq_panel_job *job, void *buffer, int64_t pa
 {
     const char *const src = piece_of(job, panel, first * STEP);
     if (job->layout.element == 2) return src;
+    const __m512i small = subnormals();
     for (int64_t i = 0; i < count * STEP * NR; i += 32)
-        _mm512_store_si512((char *)buffer + 2 * i, bf16_of_codes((const uint8_t *)src + i));
+        _mm512_store_si512((char *)buffer + 2 * i, bf16_of_codes((const uint8_t *)src + i, small));
     return buffer;
 }
 
