@@ -104,7 +104,8 @@ static oq_status check_takes(oq_env *env, const oq_model *model, const oq_option
                 {"guidance-scale-2", OQ_TAKES_GUIDANCE_2},
                 {"flow-shift", OQ_TAKES_FLOW_SHIFT},
                 {"image", OQ_TAKES_IMAGE},
-                {"true-cfg-scale", OQ_TAKES_TRUE_CFG}};
+                {"true-cfg-scale", OQ_TAKES_TRUE_CFG},
+                {"strength", OQ_TAKES_STRENGTH}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         const bool one =
             strcmp(rows[i].option, "num-frames") == 0 && oq_options_int(options, "num-frames", 1) == 1;
@@ -138,6 +139,11 @@ static oq_status collect_images(oq_env *env, const oq_model *model, const oq_opt
     if (n == 0 && asked && (model->type->takes & OQ_NEEDS_IMAGE))
         return oq_fail(env, OQ_E_ARG, "%s (%s) needs a picture to begin with: --image FILE",
                        model->type->name, model->type->task);
+    if (n == 0 && oq_options_given(options, "strength"))
+        return oq_fail(env, OQ_E_ARG, "a strength has no effect without a picture: --image FILE");
+    if (n > 1 && !(model->type->takes & OQ_TAKES_IMAGES))
+        return oq_fail(env, OQ_E_ARG, "%zu images are given, %s (%s) takes one", n, model->type->name,
+                       model->type->task);
     if (n == 0) return OQ_OK;
     oq_image *images = NULL;
     OQ_TRY(oq_arena_new(arena, n, sizeof *images, "pictures", &images));
@@ -146,6 +152,20 @@ static oq_status collect_images(oq_env *env, const oq_model *model, const oq_opt
     out->images = images;
     out->n_images = (int)n;
     return OQ_OK;
+}
+
+/* Where no size is asked for: the first picture's, no larger in area than the family's own, cut to multiples. */
+static void size_by_image(const oq_model *model, const oq_options *options, const oq_pipeline_defaults *d,
+                          oq_request *r)
+{
+    if (r->n_images == 0 || !(model->type->takes & OQ_SIZED_BY_IMAGE)) return;
+    if (oq_options_given(options, "width") || oq_options_given(options, "height")) return;
+    const double area = (double)r->width * (double)r->height,
+                 own = (double)r->images[0].width * (double)r->images[0].height,
+                 scale = own > area ? sqrt(area / own) : 1;
+    const int64_t multiple = d->multiple_px > 0 ? d->multiple_px : 1;
+    r->width = (int64_t)((double)r->images[0].width * scale) / multiple * multiple;
+    r->height = (int64_t)((double)r->images[0].height * scale) / multiple * multiple;
 }
 
 static oq_status parse_sigmas(oq_env *env, const char *csv, oq_arena *arena, oq_request *out)
@@ -202,10 +222,12 @@ oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *
         .guidance_2 = real_of(model, options, "guidance-scale-2", (double)NAN),
         .flow_shift = real_of(model, options, "flow-shift", 0.0),
         .true_cfg = real_of(model, options, "true-cfg-scale", 1.0),
+        .strength = real_of(model, options, "strength", 0.6),
     };
     OQ_TRY(check_takes(env, model, options));
     OQ_TRY(collect_prompts(env, options, arena, out));
     OQ_TRY(collect_images(env, model, options, arena, out));
+    size_by_image(model, options, &d, out);
     const char *sigmas = text_of(model, options, "sigmas", NULL);
     if (sigmas) OQ_TRY(parse_sigmas(env, sigmas, arena, out));
     OQ_TRY(oq_plan_check_steps(model->plan, out->steps));

@@ -92,6 +92,7 @@ static oq_status check(oq_env *env, const void *self, const oq_request *request)
             env, OQ_E_ARG,
             "a negative prompt has no effect with true CFG scale %g: give --true-cfg-scale above 1",
             request->true_cfg);
+    OQ_TRY(oq_request_check_strength(env, request));
     return oq_request_check_texts(env, request, MAX_T5_TOKENS);
 }
 
@@ -233,6 +234,7 @@ static oq_status run(oq_exec *ex, const void *self, const oq_request *request, o
     const oq_packed_family family = {.vae = f->vae,
                                      .schedule = &f->schedule,
                                      .mu = (double)NAN,
+                                     .from_image = request->n_images > 0,
                                      .guided = request->true_cfg > 1 && request->negative,
                                      .guidance = request->true_cfg,
                                      .condition = condition,
@@ -240,7 +242,7 @@ static oq_status run(oq_exec *ex, const void *self, const oq_request *request, o
                                      .unscale = unscale};
     OQ_TRY(oq_new(ex->env, (size_t)request->n_prompts + 1, sizeof *state.conditions, "prompts",
                   &state.conditions));
-    const oq_status st = oq_packed_walk(ex, &family, &state, 0, request, out);
+    const oq_status st = oq_packed_walk(ex, &family, &state, request, out);
     oq_free(ex->env, state.conditions);
     return st;
 }
@@ -257,7 +259,7 @@ static const oq_pipeline_component components[] = {
 const oq_pipeline_type oq_pipeline_flux1 = {
     .name = "flux1",
     .class_name = "FluxPipeline",
-    .task = "text-to-image",
+    .task = "text-to-image, image-to-image",
     .help = "FLUX.1 dev (28 steps; the guidance scale is embedded and costs nothing) and schnell (4 steps, "
             "no guidance); a "
             "negative prompt works with --true-cfg-scale above 1, at the cost of two forward passes a step.",
@@ -269,7 +271,7 @@ const oq_pipeline_type oq_pipeline_flux1 = {
                  .guidance = 3.5,
                  .max_sequence_length = MAX_T5_TOKENS,
                  .multiple_px = 16},
-    .takes = OQ_TAKES_TRUE_CFG,
+    .takes = OQ_TAKES_TRUE_CFG | OQ_TAKES_IMAGE | OQ_TAKES_STRENGTH,
     .self_bytes = sizeof(flux1),
     .init = init,
     .deinit = deinit,

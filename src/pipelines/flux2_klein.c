@@ -3,11 +3,13 @@
  * size and steps, latents in the statistics of the autoencoder. */
 #include "modules/dit_flux2/dit_flux2.h"
 #include "modules/te_qwen3/te_qwen3.h"
+#include "pipelines/image_latents.h"
 #include "pipelines/latents.h"
 #include "pipelines/packed_run.h"
 #include "pipelines/pipeline_parts.h"
 #include "pipelines/prompt_ids.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +17,8 @@
 #define BEFORE "<|im_start|>user\n"
 #define AFTER  "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
-enum { N_TAPS = 3, MAX_TOKENS = 512, PUBLISHED_LAYERS = 36 };
+enum { N_TAPS = 3, MAX_TOKENS = 512, PUBLISHED_LAYERS = 36, MAX_REFERENCES = 16, MAX_AREA = 1024 * 1024 };
+enum { MIN_SIDE = 64, MAX_RATIO = 8, FRAMES_APART = 10 }; /* of references */
 
 typedef struct flux2_klein {
     const oq_te_qwen3 *encoder;
@@ -89,6 +92,24 @@ static bool is_guided(const flux2_klein *f, const oq_request *r)
     return !f->is_distilled && r->guidance > 1;
 }
 
+static oq_status check_references(oq_env *env, const oq_request *r)
+{
+    if (r->n_images > MAX_REFERENCES)
+        return oq_fail(env, OQ_E_ARG, "%d references, at most %d are taken", r->n_images,
+                       (int)MAX_REFERENCES);
+    for (int i = 0; i < r->n_images; i++) {
+        const int64_t w = r->images[i].width, h = r->images[i].height;
+        if (w < MIN_SIDE || h < MIN_SIDE)
+            return oq_fail(env, OQ_E_ARG, "reference %d has %lld x %lld pixels, each side needs at least %d",
+                           i + 1, (long long)w, (long long)h, (int)MIN_SIDE);
+        if (w > MAX_RATIO * h || h > MAX_RATIO * w)
+            return oq_fail(env, OQ_E_ARG,
+                           "reference %d has %lld x %lld pixels: no side may be more than %d times the other",
+                           i + 1, (long long)w, (long long)h, (int)MAX_RATIO);
+    }
+    return OQ_OK;
+}
+
 static oq_status check(oq_env *env, const void *self, const oq_request *request)
 {
     const flux2_klein *f = self;
@@ -102,6 +123,7 @@ static oq_status check(oq_env *env, const void *self, const oq_request *request)
         return oq_fail(env, OQ_E_ARG, "a negative prompt has no effect: %s",
                        f->is_distilled ? "this FLUX.2-klein is distilled and runs without guidance"
                                        : "it needs a guidance scale above 1");
+    OQ_TRY(check_references(env, request));
     const int64_t most = f->encoder->max_positions < MAX_TOKENS ? f->encoder->max_positions : MAX_TOKENS;
     return oq_request_check_texts(env, request, most);
 }
@@ -110,9 +132,12 @@ static oq_status check(oq_env *env, const void *self, const oq_request *request)
 
 typedef struct klein_run {
     const flux2_klein *f;
-    oq_dit_flux2_condition *conditions; /* [n_prompts], then the negative prompt's */
-    oq_dit_flux2_grid grid;             /* of the picture */
-    float *mean, *std;                  /* of a token's values */
+    oq_dit_flux2_condition *conditions;          /* [n_prompts], then the negative prompt's */
+    oq_dit_flux2_grid grids[1 + MAX_REFERENCES]; /* of the picture, then of the references */
+    int n_grids;
+    float *mean, *std; /* of a token's values */
+    float *references; /* [extra, width], tokens of all references */
+    int64_t extra;
 } klein_run;
 
 typedef struct encoding {
@@ -172,12 +197,12 @@ static oq_status condition(oq_packed_run *r, const char *text, int64_t index, in
     oq_dit_flux2_condition *c = &run->conditions[index];
     char prefix[OQ_RUN_PREFIX_MAX];
     oq_tensor embeds;
-    run->grid = (oq_dit_flux2_grid){.rows = r->rows, .columns = r->columns};
-    OQ_TRY(oq_dit_flux2_condition_new(r->ex, f->dit, r->req->max_sequence_length, &run->grid, 1, c));
+    OQ_TRY(
+        oq_dit_flux2_condition_new(r->ex, f->dit, r->req->max_sequence_length, run->grids, run->n_grids, c));
     const oq_mark mark = oq_mark_get(r->ex);
     OQ_TRY(oq_tmp(r->ex, r->req->max_sequence_length, f->dit->text_dim, &embeds));
     OQ_TRY(encode(r, text, &w, embeds));
-    OQ_TRY(oq_dit_flux2_condition_run(r->ex, f->dit, embeds, &run->grid, 1, c,
+    OQ_TRY(oq_dit_flux2_condition_run(r->ex, f->dit, embeds, run->grids, run->n_grids, c,
                                       oq_run_prefix(r->ex, "dit0", item, prefix)));
     oq_mark_reset(r->ex, mark);
     return OQ_OK;
@@ -202,29 +227,129 @@ static void unscale(const oq_packed_run *r, float *packed)
     }
 }
 
-static oq_status run(oq_exec *ex, const void *self, const oq_request *request, oq_output *out)
+/* ---- references ---------------------------------------------------------------------------------------- */
+
+/* A reference keeps its size, down to at most a square of 1024, cut to whole tokens. */
+static void reference_size(const oq_image *image, int64_t cell, int64_t *width, int64_t *height)
 {
-    const flux2_klein *f = self;
+    *width = image->width;
+    *height = image->height;
+    if (image->width * image->height > MAX_AREA) {
+        const double scale = sqrt((double)MAX_AREA / ((double)image->width * (double)image->height));
+        *width = (int64_t)((double)image->width * scale);
+        *height = (int64_t)((double)image->height * scale);
+    }
+    *width = *width / cell * cell;
+    *height = *height / cell * cell;
+}
+
+/* The picture resized where it is too large, then cut out of the middle. */
+static oq_status fit_reference(oq_env *env, const oq_image *image, int64_t cell, oq_image *out)
+{
+    int64_t width, height;
+    oq_image smaller = {0};
+    reference_size(image, cell, &width, &height);
+    if (image->width * image->height <= MAX_AREA) return oq_image_fit(env, image, width, height, true, out);
+    const double scale = sqrt((double)MAX_AREA / ((double)image->width * (double)image->height));
+    OQ_TRY(oq_image_resize(env, image, (int64_t)((double)image->width * scale),
+                           (int64_t)((double)image->height * scale), &smaller));
+    const oq_status st = oq_image_fit(env, &smaller, width, height, true, out);
+    oq_image_deinit(env, &smaller);
+    return st;
+}
+
+/* Means in the autoencoder's statistics, packed to tokens. */
+static oq_status pack_reference(oq_exec *ex, oq_arena *arena, const klein_run *run,
+                                const oq_dit_flux2_grid *grid, float *means, int index, float *tokens)
+{
+    const int64_t width = run->f->dit->in_channels, n = grid->rows * grid->columns;
+    char key[32];
+    oq_packed_repack(grid->rows, grid->columns, width, means, tokens, true);
+    for (int64_t i = 0; i < n * width; i++) {
+        const float centred = oq_value_round(ex->compute, tokens[i] - run->mean[i % width]);
+        tokens[i] = oq_value_round(ex->compute, centred / run->std[i % width]);
+    }
+    if (!ex->trace) return OQ_OK;
+    float *planes = NULL;
+    OQ_TRY(oq_arena_new(arena, (size_t)(n * width), sizeof *planes, "references", &planes));
+    oq_values_transpose(planes, tokens, n, width);
+    snprintf(key, sizeof key, "input.%d.latents", index);
+    return oq_trace_host(ex, key, &oq_dtype_f32, planes, (int64_t[]){1, width, grid->rows, grid->columns}, 4);
+}
+
+static oq_status encode_reference(oq_exec *ex, oq_arena *arena, klein_run *run, const oq_image *image,
+                                  int index, float *tokens)
+{
+    const flux2_klein *f = run->f;
+    const int64_t cell = OQ_PACKED_PATCH * oq_vae_kl_scale(f->vae);
+    const oq_dit_flux2_grid *grid = &run->grids[1 + index];
+    float *moments = NULL;
+    oq_image fitted = {0};
+    char key[32];
+    snprintf(key, sizeof key, "input.%d", index);
+    if (!ex->measure) OQ_TRY(fit_reference(ex->env, image, cell, &fitted));
+    oq_status st =
+        oq_image_encode(ex, arena, f->vae, &fitted, grid->columns * cell, grid->rows * cell, key, &moments);
+    oq_image_deinit(ex->env, &fitted);
+    if (st == OQ_OK && !ex->measure) st = pack_reference(ex, arena, run, grid, moments, index, tokens);
+    return st;
+}
+
+static oq_status encode_references(oq_exec *ex, oq_arena *arena, klein_run *run, const oq_request *request)
+{
+    const int64_t cell = OQ_PACKED_PATCH * oq_vae_kl_scale(run->f->vae), token = run->f->dit->in_channels;
+    run->grids[0] = (oq_dit_flux2_grid){.rows = request->height / cell, .columns = request->width / cell};
+    run->n_grids = 1;
+    for (int i = 0; i < request->n_images; i++) {
+        int64_t width, height;
+        reference_size(&request->images[i], cell, &width, &height);
+        run->grids[run->n_grids++] =
+            (oq_dit_flux2_grid){.t = FRAMES_APART * (i + 1), .rows = height / cell, .columns = width / cell};
+        run->extra += width / cell * (height / cell);
+    }
+    if (!ex->measure && run->extra)
+        OQ_TRY(
+            oq_arena_new(arena, (size_t)(run->extra * token), sizeof(float), "references", &run->references));
+    float *at = run->references;
+    for (int i = 0; i < request->n_images; i++) {
+        OQ_TRY(encode_reference(ex, arena, run, &request->images[i], i, at));
+        if (at) at += run->grids[1 + i].rows * run->grids[1 + i].columns * token;
+    }
+    return OQ_OK;
+}
+
+static oq_status walk(oq_exec *ex, oq_arena *arena, klein_run *state, const oq_request *request,
+                      oq_output *out)
+{
+    const flux2_klein *f = state->f;
     const int64_t cell = OQ_PACKED_PATCH * oq_vae_kl_scale(f->vae), width = f->dit->in_channels;
-    klein_run state = {.f = f};
+    OQ_TRY(oq_arena_new(arena, (size_t)request->n_prompts + 1, sizeof *state->conditions, "prompts",
+                        &state->conditions));
+    OQ_TRY(oq_arena_new(arena, (size_t)width, sizeof(float), "statistics", &state->mean));
+    OQ_TRY(oq_arena_new(arena, (size_t)width, sizeof(float), "statistics", &state->std));
+    OQ_TRY(oq_vae_kl_statistics(ex, f->vae, state->mean, state->std));
+    OQ_TRY(encode_references(ex, arena, state, request));
     const oq_packed_family family = {
         .vae = f->vae,
         .schedule = &f->schedule,
         .noise_by_token = true,
         .mu = oq_flow_euler_empirical_mu(request->height / cell * (request->width / cell), request->steps),
+        .extra = state->extra,
+        .extra_tokens = state->references,
         .guided = is_guided(f, request),
         .guidance = request->guidance,
         .condition = condition,
         .forward = forward,
         .unscale = unscale};
+    return oq_packed_walk(ex, &family, state, request, out);
+}
+
+static oq_status run(oq_exec *ex, const void *self, const oq_request *request, oq_output *out)
+{
+    klein_run state = {.f = self};
     oq_arena arena;
     oq_arena_init(&arena, ex->env);
-    oq_status st = oq_arena_new(&arena, (size_t)request->n_prompts + 1, sizeof *state.conditions, "prompts",
-                                &state.conditions);
-    if (st == OQ_OK) st = oq_arena_new(&arena, (size_t)width, sizeof(float), "statistics", &state.mean);
-    if (st == OQ_OK) st = oq_arena_new(&arena, (size_t)width, sizeof(float), "statistics", &state.std);
-    if (st == OQ_OK) st = oq_vae_kl_statistics(ex, f->vae, state.mean, state.std);
-    if (st == OQ_OK) st = oq_packed_walk(ex, &family, &state, 0, request, out);
+    const oq_status st = walk(ex, &arena, &state, request, out);
     oq_arena_deinit(&arena);
     return st;
 }
@@ -240,7 +365,7 @@ static const oq_pipeline_component components[] = {
 const oq_pipeline_type oq_pipeline_flux2_klein = {
     .name = "flux2-klein",
     .class_name = "Flux2KleinPipeline",
-    .task = "text-to-image",
+    .task = "text-to-image, image editing",
     .help = "FLUX.2-klein 4B and 9B: distilled (4 steps, no guidance) and base (50 steps; the guidance scale "
             "works against "
             "the negative prompt, at the cost of two forward passes a step).",
@@ -252,6 +377,7 @@ const oq_pipeline_type oq_pipeline_flux2_klein = {
                  .guidance = 1.0,
                  .max_sequence_length = MAX_TOKENS,
                  .multiple_px = 16},
+    .takes = OQ_TAKES_IMAGE | OQ_TAKES_IMAGES | OQ_SIZED_BY_IMAGE,
     .prompt_before = BEFORE,
     .prompt_after = AFTER,
     .self_bytes = sizeof(flux2_klein),

@@ -1,6 +1,7 @@
 /* packed_run.c -- noise, denoising and decoding of packed latents. */
 #include "pipelines/packed_run.h"
 
+#include "pipelines/image_latents.h"
 #include "pipelines/latents.h"
 
 #include <math.h>
@@ -24,7 +25,7 @@ static oq_status start(oq_packed_run *r)
     OQ_TRY(oq_arena_new(&r->arena, steps + 1, sizeof(float), "sigmas", &r->sigmas));
     OQ_TRY(oq_arena_new(&r->arena, steps, sizeof(float), "timesteps", &r->timesteps));
     OQ_TRY(oq_arena_new(&r->arena, steps, sizeof(float), "timesteps", &r->model_t));
-    OQ_TRY(oq_tmp(r->ex, r->n_items * (r->tokens + r->extra), r->width, &r->x));
+    OQ_TRY(oq_tmp(r->ex, r->n_items * (r->tokens + r->family->extra), r->width, &r->x));
     OQ_TRY(oq_tmp(r->ex, r->n_rows * r->tokens, r->width, &r->y));
     if (r->ex->measure) return OQ_OK;
     const size_t values = (size_t)(r->n_rows * r->elems);
@@ -64,21 +65,69 @@ void oq_packed_repack(int64_t rows, int64_t columns, int64_t width, float *plane
         }
 }
 
+/* Planes as they are drawn to one item's tokens. */
+static void pack(const oq_packed_run *r, float *planes, float *tokens)
+{
+    if (r->family->noise_by_token)
+        oq_values_transpose(tokens, planes, r->width, r->tokens);
+    else
+        oq_packed_repack(r->rows, r->columns, r->width, planes, tokens, true);
+}
+
+static oq_status encode_image(oq_packed_run *r)
+{
+    if (!r->family->from_image) return OQ_OK;
+    r->first_step = oq_image_first_step(r->req->steps, r->req->strength);
+    return oq_image_encode_first(r->ex, &r->arena, r->family->vae, r->req, &r->moments);
+}
+
+static void put_item(void *user, int64_t item, float *planes)
+{
+    const oq_packed_run *r = user;
+    pack(r, planes, r->latents + item * r->elems);
+}
+
+static oq_status begin_from_image(oq_packed_run *r)
+{
+    const oq_image_begin begin = {.vae = r->family->vae,
+                                  .request = r->req,
+                                  .moments = r->moments,
+                                  .n_items = r->n_items,
+                                  .n = r->elems,
+                                  .shape = {1, r->family->vae->latent_channels, r->rows * OQ_PACKED_PATCH,
+                                            r->columns * OQ_PACKED_PATCH},
+                                  .sigma = r->sigmas[r->first_step],
+                                  .put = put_item,
+                                  .user = r};
+    return oq_image_begin_latents(r->ex, &r->arena, &begin);
+}
+
 static oq_status make_noise(oq_packed_run *r)
 {
     if (r->ex->measure) return OQ_OK;
     float *drawn = r->predictions; /* n_items * elems of it, not needed yet */
-    oq_latents_noise(r->req->seed, r->req->shared_noise, r->n_items, r->elems, drawn);
-    for (int64_t i = 0; i < r->n_items; i++) {
-        float *from = drawn + i * r->elems, *to = r->latents + i * r->elems;
-        if (r->family->noise_by_token)
-            oq_values_transpose(to, from, r->width, r->tokens);
-        else
-            oq_packed_repack(r->rows, r->columns, r->width, from, to, true);
+    if (r->family->from_image) {
+        OQ_TRY(begin_from_image(r));
+        return trace_items(r, "noise", r->latents);
     }
+    oq_latents_noise(r->req->seed, r->req->shared_noise, r->n_items, r->elems, drawn);
+    for (int64_t i = 0; i < r->n_items; i++) pack(r, drawn + i * r->elems, r->latents + i * r->elems);
     for (int64_t i = 0; i < r->n_items * r->elems; i++)
         r->latents[i] = oq_value_round(r->ex->compute, r->latents[i]);
     return trace_items(r, "noise", r->latents);
+}
+
+/* Tokens that every item's transformer sees behind its own. */
+static oq_status upload_extra(oq_packed_run *r)
+{
+    const int64_t extra = r->family->extra, n = extra * r->width;
+    void *rounded = NULL;
+    if (extra == 0 || r->ex->measure) return OQ_OK;
+    OQ_TRY(oq_arena_new(&r->arena, (size_t)n, r->ex->compute->bytes, "references", &rounded));
+    oq_values_round(r->ex->compute, rounded, r->family->extra_tokens, n);
+    for (int64_t i = 0; i < r->n_items; i++)
+        OQ_TRY(oq_upload(r->ex, oq_tensor_rows(r->x, i * (r->tokens + extra) + r->tokens, extra), rounded));
+    return OQ_OK;
 }
 
 /* ---- prompts ------------------------------------------------------------------------------------------- */
@@ -126,7 +175,7 @@ static oq_status forward_row(oq_exec *ex, void *user)
 {
     const row_call *call = user;
     oq_packed_run *r = call->r;
-    const int64_t item = call->row % r->n_items, seen = r->tokens + r->extra;
+    const int64_t item = call->row % r->n_items, seen = r->tokens + r->family->extra;
     const bool negative = call->row >= r->n_items;
     char buffer[OQ_RUN_PREFIX_MAX];
     const char *prefix = call->step == r->first_step ? oq_run_prefix(ex, "dit0", call->row, buffer) : NULL;
@@ -153,7 +202,7 @@ static oq_status upload_latents(oq_packed_run *r)
     oq_values_round(r->ex->compute, r->staging, r->latents, r->n_items * r->elems);
     for (int64_t i = 0; i < r->n_items; i++) {
         const size_t at = (size_t)(i * r->elems) * r->ex->compute->bytes;
-        OQ_TRY(oq_upload(r->ex, oq_tensor_rows(r->x, i * (r->tokens + r->extra), r->tokens),
+        OQ_TRY(oq_upload(r->ex, oq_tensor_rows(r->x, i * (r->tokens + r->family->extra), r->tokens),
                          (const char *)r->staging + at));
     }
     return OQ_OK;
@@ -183,7 +232,8 @@ static oq_status denoise_step(oq_packed_run *r, int step)
     r->ex->step = step + 1;
     OQ_TRY(predict(r, step));
     if (r->ex->measure) return OQ_OK;
-    if (r->family->guided) oq_latents_guide_plain(type, r->predictions, r->predictions + n, n, r->family->guidance);
+    if (r->family->guided)
+        oq_latents_guide_plain(type, r->predictions, r->predictions + n, n, r->family->guidance);
     snprintf(key, sizeof key, "step.%d.pred", step - r->first_step);
     OQ_TRY(trace_items(r, key, r->predictions));
     oq_latents_euler(type, r->latents, r->predictions, n, r->sigmas[step + 1] - r->sigmas[step]);
@@ -305,6 +355,8 @@ static oq_status walk(oq_packed_run *r)
 {
     OQ_TRY(start(r));
     OQ_TRY(make_schedule(r));
+    OQ_TRY(encode_image(r));
+    OQ_TRY(upload_extra(r));
     const oq_mark mark = oq_mark_get(r->ex);
     OQ_TRY(make_conditions(r));
     OQ_TRY(make_noise(r));
@@ -313,10 +365,10 @@ static oq_status walk(oq_packed_run *r)
     return decode(r);
 }
 
-oq_status oq_packed_walk(oq_exec *ex, const oq_packed_family *family, void *self, int64_t extra,
-                         const oq_request *request, oq_output *out)
+oq_status oq_packed_walk(oq_exec *ex, const oq_packed_family *family, void *self, const oq_request *request,
+                         oq_output *out)
 {
-    oq_packed_run r = {.ex = ex, .family = family, .self = self, .extra = extra, .req = request, .out = out};
+    oq_packed_run r = {.ex = ex, .family = family, .self = self, .req = request, .out = out};
     oq_arena_init(&r.arena, ex->env);
     const oq_mark mark = oq_mark_get(ex);
     const oq_status st = walk(&r);

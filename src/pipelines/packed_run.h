@@ -20,6 +20,9 @@ typedef struct oq_packed_family {
     /* Noise is drawn as planes of latents and packed (FLUX.1), or as planes of a token's values (FLUX.2). */
     bool noise_by_token;
     double mu;                /* of the schedule; NAN: linear in the tokens */
+    bool from_image;          /* the first picture of the request, noised, is where denoising begins */
+    int64_t extra;            /* tokens behind each item's own that only the transformer sees: */
+    const float *extra_tokens; /* [extra, width]; NULL while measuring */
     bool guided;              /* a second forward with the negative prompt */
     double guidance;          /* of it: neg + guidance * (pos - neg) */
     /* Text to condition `index` ([n_prompts]: the negative prompt); item: the first picture that uses it. Tensors that
@@ -40,10 +43,10 @@ struct oq_packed_run {
     oq_arena arena;          /* host memory of this request */
     int64_t rows, columns;   /* tokens of a picture */
     int64_t tokens, width;   /* of one item's packed latents */
-    int64_t extra;           /* tokens behind each item's own that only the transformer sees (references) */
     int64_t elems;           /* tokens * width */
     int64_t n_items, n_rows; /* pictures; model outputs of a guided step */
     int first_step;          /* of those that run: steps before it are left out (image to image) */
+    float *moments;          /* of the picture that the request begins with, [2 C, 4 tokens]; NULL: none */
     float *latents;          /* [n_items, elems] */
     float *predictions;      /* [n_rows, elems] */
     void *staging;           /* [n_rows, elems] of the compute type */
@@ -63,7 +66,7 @@ oq_packed_words oq_packed_describe(const oq_packed_run *r, int64_t index);
 void oq_packed_repack(int64_t rows, int64_t columns, int64_t width, float *planes, float *packed, bool pack);
 
 /* The whole walk. */
-oq_status oq_packed_walk(oq_exec *ex, const oq_packed_family *family, void *self, int64_t extra,
-                         const oq_request *request, oq_output *out);
+oq_status oq_packed_walk(oq_exec *ex, const oq_packed_family *family, void *self, const oq_request *request,
+                         oq_output *out);
 
 #endif

@@ -27,6 +27,7 @@ typedef struct oq_request { /* one generation with every default filled in */
     double flow_shift;        /* 0: the schedule's own */
     const oq_image *images;   /* pictures that the request begins with, as they are in their files */
     int n_images;
+    double strength;          /* 0 to 1: how far the first of them is left behind */
     int vae_piece;            /* latent frames that the autoencoder works on at a time; 0: the family's own */
     double true_cfg;          /* scale of guidance by a second forward, where `guidance` is embedded; 1: off */
 } oq_request;
@@ -38,7 +39,10 @@ enum {
     OQ_TAKES_FLOW_SHIFT = 1u << 2, /* flow-shift */
     OQ_TAKES_IMAGE = 1u << 3,      /* image */
     OQ_NEEDS_IMAGE = 1u << 4,      /* nothing runs without one */
-    OQ_TAKES_TRUE_CFG = 1u << 5    /* true-cfg-scale */
+    OQ_TAKES_TRUE_CFG = 1u << 5,   /* true-cfg-scale */
+    OQ_TAKES_STRENGTH = 1u << 6,   /* strength: how far an image is left behind */
+    OQ_TAKES_IMAGES = 1u << 7,     /* more than one image */
+    OQ_SIZED_BY_IMAGE = 1u << 8    /* the first image's size is the default, cut to multiples */
 };
 
 typedef struct oq_output { /* what run fills: host memory that the caller sized */

@@ -2,6 +2,7 @@
 #include "pipelines/pipeline_parts.h"
 
 #include "base/strbuf.h"
+#include "pipelines/image_latents.h"
 #include "pipelines/prompt_ids.h"
 
 #include <math.h>
@@ -90,6 +91,15 @@ oq_status oq_request_check_plain_guidance(oq_env *env, const oq_request *r, cons
     if (r->cfg_truncation < 1)
         return oq_fail(env, OQ_E_ARG, "cfg truncation %g: %s does not take it", r->cfg_truncation, family);
     return OQ_OK;
+}
+
+oq_status oq_request_check_strength(oq_env *env, const oq_request *r)
+{
+    if (r->n_images == 0) return OQ_OK;
+    if (!(r->strength >= 0 && r->strength <= 1))
+        return oq_fail(env, OQ_E_ARG, "strength %g: it must be between 0 and 1", r->strength);
+    if (oq_image_first_step(r->steps, r->strength) < r->steps) return OQ_OK;
+    return oq_fail(env, OQ_E_ARG, "strength %g leaves none of %d steps to run", r->strength, r->steps);
 }
 
 oq_status oq_request_check_texts(oq_env *env, const oq_request *r, int64_t max_tokens)

@@ -23,6 +23,8 @@ oq_status oq_request_check_schedule(oq_env *env, const oq_request *r);
 oq_status oq_request_check_guidance(oq_env *env, const oq_request *r);
 /* For families that know neither cfg-normalization nor cfg-truncation. */
 oq_status oq_request_check_plain_guidance(oq_env *env, const oq_request *r, const char *family);
+/* Of a request that begins with a picture: strength within (0, 1], and a step left to run. */
+oq_status oq_request_check_strength(oq_env *env, const oq_request *r);
 oq_status oq_request_check_texts(oq_env *env, const oq_request *r, int64_t max_tokens);
 
 #endif

@@ -49,6 +49,7 @@ static oq_status check(oq_env *env, const void *self, const oq_request *request)
     OQ_TRY(oq_request_check_sides(env, request, &sides));
     OQ_TRY(oq_request_check_schedule(env, request));
     OQ_TRY(oq_request_check_guidance(env, request));
+    OQ_TRY(oq_request_check_strength(env, request));
     return oq_request_check_texts(env, request, z->encoder->max_positions);
 }
 
@@ -63,12 +64,13 @@ static const oq_pipeline_component components[] = {
 const oq_pipeline_type oq_pipeline_z_image = {
     .name = "z-image",
     .class_name = "ZImagePipeline",
-    .task = "text-to-image",
+    .task = "text-to-image, image-to-image",
     .help = "Z-Image and Z-Image-Turbo; the guidance scale is added on top of the prompt's own prediction (0 "
             "is off).",
     .components = components,
     .n_components = OQ_COUNT(components),
     .defaults = {.steps = 8, .guidance = 0.0, .max_sequence_length = 512, .multiple_px = 16},
+    .takes = OQ_TAKES_IMAGE | OQ_TAKES_STRENGTH | OQ_SIZED_BY_IMAGE,
     .prompt_before = Z_IMAGE_BEFORE,
     .prompt_after = Z_IMAGE_AFTER,
     .self_bytes = sizeof(z_image),

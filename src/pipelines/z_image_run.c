@@ -5,6 +5,7 @@
 #include "pipelines/z_image.h"
 
 #include "pipelines/finite_probe.h"
+#include "pipelines/image_latents.h"
 #include "pipelines/latents.h"
 #include "pipelines/prompt_ids.h"
 #include "pipelines/run_parts.h"
@@ -27,6 +28,8 @@ typedef struct z_run {
     float *predictions;                  /* [n_rows, elems] */
     void *staging;                       /* [n_rows, elems] of the compute type */
     float *sigmas, *timesteps, *progress;
+    int first_step; /* of those that run: steps before it are left out (image to image) */
+    float *moments; /* of the picture that the request begins with; NULL: none */
     oq_tensor x, y; /* [n_items * C, h w], [n_rows * C, h w] */
 } z_run;
 
@@ -81,9 +84,40 @@ static oq_status trace_items(z_run *r, const char *key, const float *values)
     return oq_trace_host(r->ex, key, &oq_dtype_f32, values, shape, 4);
 }
 
+static oq_status encode_image(z_run *r)
+{
+    if (r->req->n_images == 0) return OQ_OK;
+    r->first_step = oq_image_first_step(r->req->steps, r->req->strength);
+    return oq_image_encode_first(r->ex, &r->arena, r->z->vae, r->req, &r->moments);
+}
+
+static void put_item(void *user, int64_t item, float *planes)
+{
+    const z_run *r = user;
+    memcpy(r->latents + item * r->elems, planes, (size_t)r->elems * sizeof *planes);
+}
+
+static oq_status begin_from_image(z_run *r)
+{
+    const oq_image_begin begin = {.vae = r->z->vae,
+                                  .request = r->req,
+                                  .moments = r->moments,
+                                  .n_items = r->n_items,
+                                  .n = r->elems,
+                                  .shape = {1, r->z->vae->latent_channels, r->h, r->w},
+                                  .sigma = r->sigmas[r->first_step],
+                                  .put = put_item,
+                                  .user = r};
+    return oq_image_begin_latents(r->ex, &r->arena, &begin);
+}
+
 static oq_status make_noise(z_run *r)
 {
     if (r->ex->measure) return OQ_OK;
+    if (r->moments) {
+        OQ_TRY(begin_from_image(r));
+        return trace_items(r, "noise", r->latents);
+    }
     oq_latents_noise(r->req->seed, r->req->shared_noise, r->n_items, r->elems, r->latents);
     return trace_items(r, "noise", r->latents);
 }
@@ -174,7 +208,7 @@ static oq_status forward_row(z_run *r, int step, int64_t row)
     const oq_dit_zimage_condition *c =
         &r->conditions[negative ? r->req->n_prompts : item / r->req->images_per_prompt];
     char buffer[64];
-    const char *prefix = step == 0 ? oq_run_prefix(r->ex, "dit0", row, buffer) : NULL;
+    const char *prefix = step == r->first_step ? oq_run_prefix(r->ex, "dit0", row, buffer) : NULL;
     return oq_dit_zimage_forward(r->ex, r->z->dit, c, &r->of_steps, step, item_rows(r, r->x, item),
                                  item_rows(r, r->y, row), prefix);
 }
@@ -263,14 +297,14 @@ static oq_status make_steps(z_run *r)
 
 static oq_status denoise(z_run *r)
 {
-    const int steps = r->ex->measure ? 1 : r->req->steps;
+    const int end = r->ex->measure ? r->first_step + 1 : r->req->steps, total = end - r->first_step;
     const double started_s = oq_now_s();
-    oq_run_tell(r->ex, "denoise", 0, steps, started_s);
+    oq_run_tell(r->ex, "denoise", 0, total, started_s);
     OQ_TRY(make_steps(r));
-    for (int i = 0; i < steps; i++) {
+    for (int i = r->first_step; i < end; i++) {
         const double step_started_s = oq_now_s();
         OQ_TRY(denoise_step(r, i));
-        oq_run_tell(r->ex, "denoise", i + 1, steps, started_s);
+        oq_run_tell(r->ex, "denoise", i + 1 - r->first_step, total, started_s);
         if (r->out && r->out->step_s) r->out->step_s[i] = oq_now_s() - step_started_s;
     }
     if (r->out) r->out->denoise_s = oq_now_s() - started_s;
@@ -353,6 +387,7 @@ static oq_status walk(z_run *r)
 {
     OQ_TRY(start(r));
     OQ_TRY(make_schedule(r));
+    OQ_TRY(encode_image(r));
     const oq_mark mark = oq_mark_get(r->ex);
     OQ_TRY(make_conditions(r));
     OQ_TRY(make_noise(r));

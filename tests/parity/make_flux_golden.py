@@ -25,7 +25,7 @@ def names(rest):
     fixed = {"latents_init": "noise", "sigmas": "sigmas", "timesteps": "timesteps", "vae_in": "vae.in", "vae_out": "vae.out",
              "clip_input_ids": "text.pos.0.ids", "t5_input_ids": "text2.pos.0.ids", "input_ids": "text.pos.0.ids", "pooled": "text.pos.0.pooled",
              "clip_last_hidden": "text.pos.0.hidden", "prompt_embeds": "text2.pos.0.embeds" if family == "flux1" else "text.pos.0.embeds",
-             "ref0_latents": "image.0.latents", "ref1_latents": "image.1.latents", "ref0_in": "image.0", "ref1_in": "image.1"}
+             "ref0_latents": "input.0.latents", "ref1_latents": "input.1.latents", "ref0_in": "input.0", "ref1_in": "input.1"}
     if rest in fixed: return fixed[rest]
     if rest.startswith("neg/") and rest[4:] in fixed: return fixed[rest[4:]].replace(".pos.", ".neg.")
     m = re.fullmatch(r"(clip|t5|qwen3)\.layer(\d+)", rest)
