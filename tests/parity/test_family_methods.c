@@ -1,0 +1,171 @@
+/* test_family_methods.c -- every method that quantizes while loading, on every tiny family of pictures: it runs, its layers stand
+ * where the formats' arithmetic puts them, and the transformer's first output is as far from the plain run's as those layers predict.
+ *
+ * Each quantized layer is measured by itself (the plain layer of that name on the same input). L layers with relative errors e_i
+ * that add up like noise along a residual stream give between a third of their root mean square (a layer's error is a part of the
+ * stream) and three times it: measured 0.6 to 1.6. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "engine/compare.h"
+#include "parity/family.h"
+
+typedef struct family {
+    const char *name, *prompt;
+    int max_tokens;
+} family;
+
+static const family families[] = {
+    {"flux1", "a red circle on a white background", 45},
+    {"flux2-klein", "a teal ring in the top left corner on a charcoal background", 45},
+    {"qwen-image", "a red circle on a white background", 512},
+};
+
+/* Relative error of one layer's output: from the signal to noise ratio of the format for values without outliers, weights and
+ * activations, with room for what a format's scales make of a few hundred columns. */
+typedef struct method {
+    const char *name;
+    double least_db, most_db;
+} method;
+
+static const method methods[] = {
+    {"fp8", 26, 31},   {"int8", 32, 44},         {"mxfp8", 27, 31},
+    {"mxfp4", 12, 17}, {"bitsandbytes", 19, 23}, {"gguf", 46, 51},
+};
+
+static oq_model *open_method(oq_env *env, const char *folder, const char *quantization)
+{
+    oq_options *options = NULL;
+    oq_model *model = NULL;
+    char spec[96];
+    snprintf(spec, sizeof spec, "{\"transformer\":\"%s\"}", quantization ? quantization : "");
+    if (oq_options_new(env, "generate", &options) != OQ_OK ||
+        oq_options_set(options, "model", folder) != OQ_OK ||
+        oq_options_set(options, "dtype", "fp32") != OQ_OK ||
+        (quantization && oq_options_set(options, "quantization", spec) != OQ_OK) ||
+        oq_model_open(env, options, &model) != OQ_OK)
+        fail_msg("%s with %s: %s", folder, quantization ? quantization : "nothing", oq_env_error(env));
+    oq_options_free(options);
+    return model;
+}
+
+/* The transformer's first output; errors NULL: nothing is observed. */
+static void first_output(oq_env *env, const oq_model *model, const family *f, oq_layer_errors *errors,
+                         stages *kept)
+{
+    const oq_request request = {.prompts = &f->prompt,
+                                .n_prompts = 1,
+                                .width = 64,
+                                .height = 64,
+                                .steps = 1,
+                                .guidance = 1,
+                                .true_cfg = 1,
+                                .seed = 3,
+                                .images_per_prompt = 1,
+                                .max_sequence_length = f->max_tokens,
+                                .cfg_truncation = 1};
+    const oq_run_hooks hooks = {.observer = errors ? oq_layer_errors_observe : NULL,
+                                .observer_user = errors,
+                                .trace = stages_keep,
+                                .trace_user = kept};
+    oq_media *media = NULL;
+    if (oq_generate_request(env, model, &request, &hooks, &media) != OQ_OK)
+        fail_msg("%s: %s", f->name, oq_env_error(env));
+    oq_media_free(media);
+}
+
+typedef struct layers {
+    size_t n;
+    double rms, least_db, most_db; /* relative error over all layers; the worst layer and the best */
+} layers;
+
+static layers summarize(const oq_layer_errors *errors)
+{
+    oq_json *json = oq_layer_errors_json(errors);
+    layers l = {.least_db = INFINITY, .most_db = -INFINITY};
+    for (size_t i = 0; i < oq_json_size(json); i++) {
+        const double db = oq_json_real(oq_json_get(oq_json_at(json, i), "snr_db"), NAN);
+        if (isnan(db)) continue;
+        l.n++;
+        l.rms += pow(10, -db / 10);
+        l.least_db = fmin(l.least_db, db);
+        l.most_db = fmax(l.most_db, db);
+    }
+    oq_json_free(json);
+    l.rms = sqrt(l.rms / (double)l.n);
+    return l;
+}
+
+static double relative(const stages *a, const stages *b)
+{
+    const stage *x = stages_find(a, "step.0.model_out.0"), *y = stages_find(b, "step.0.model_out.0");
+    distance d = {0};
+    assert_non_null(x);
+    assert_non_null(y);
+    assert_int_equal(x->n, y->n);
+    for (int64_t i = 0; i < x->n; i++) distance_add(&d, (double)x->values[i], (double)y->values[i]);
+    return distance_relative(&d);
+}
+
+static void check_method(oq_env *env, const char *folder, const family *f, const oq_model *plain,
+                         const stages *want, const method *m)
+{
+    oq_model *model = open_method(env, folder, m->name);
+    oq_layer_errors *errors = NULL;
+    stages got = {0};
+    assert_int_equal(oq_layer_errors_new(env, plain, model, &errors), OQ_OK);
+    first_output(env, model, f, errors, &got);
+    const layers l = summarize(errors);
+    const double error = relative(&got, want);
+    printf("%-12s %-13s %3zu layers %5.1f to %5.1f dB, rms error %.4f; output %.4f\n", f->name, m->name, l.n,
+           l.least_db, l.most_db, l.rms, error);
+    assert_true(l.n >= 8);
+    assert_true(l.least_db >= m->least_db && l.most_db <= m->most_db);
+    assert_true(error >= l.rms / 3 && error <= l.rms * 3);
+    oq_layer_errors_free(errors);
+    stages_free(&got);
+    oq_model_close(model);
+}
+
+static void check_family(const family *f)
+{
+    oq_env *env = NULL;
+    char folder[512], data[512];
+    stages want = {0};
+    assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
+    snprintf(folder, sizeof folder, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-methods"));
+    snprintf(data, sizeof data, OMNIQ_SOURCE_DIR "/tests/data/golden/%s", f->name);
+    golden_folder_make(env, data, folder, &oq_dtype_f32);
+    oq_model *plain = open_method(env, folder, NULL);
+    first_output(env, plain, f, NULL, &want);
+    for (size_t i = 0; i < OQ_COUNT(methods); i++) check_method(env, folder, f, plain, &want, &methods[i]);
+    oq_model_close(plain);
+    stages_free(&want);
+    oq_env_free(env);
+}
+
+static void test_flux1(void **state)
+{
+    (void)state;
+    check_family(&families[0]);
+}
+static void test_flux2(void **state)
+{
+    (void)state;
+    check_family(&families[1]);
+}
+static void test_qwen_image(void **state)
+{
+    (void)state;
+    check_family(&families[2]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flux1), cmocka_unit_test(test_flux2),
+                                       cmocka_unit_test(test_qwen_image)};
+    return cmocka_run_group_tests_name("methods on families", tests, NULL, NULL);
+}
