@@ -17,19 +17,22 @@ __global__ void __launch_bounds__(256) softmax_kernel(softmax_args s)
     const float *scores = s.scores + blockIdx.x * n_kv;
     const float *bias = a.bias ? a.bias + s.head * a.bias_head + row * a.bias_row : nullptr;
     const float none = -INFINITY;
+    const int64_t blocks = (n_kv + 127) / 128;
+    const uint8_t *const map =
+        a.block_map ? a.block_map + (s.head * ((a.q.rows + 127) / 128) + row / 128) * blocks : nullptr;
     float top = none;
     for (int64_t j = threadIdx.x; j < n_kv; j += blockDim.x)
-        if (j < seen && (!a.key_mask || a.key_mask[j]))
+        if (j < seen && (!a.key_mask || a.key_mask[j]) && (!map || map[j / 128]))
             top = op_max::join(scores[j] * a.scale + (bias ? bias[j] : 0.0f), top);
     top = block_reduce<op_max>(top == none ? -3.402823466e38f : top);
     float sum = 0.0f;
     for (int64_t j = threadIdx.x; j < n_kv; j += blockDim.x)
-        if (j < seen && (!a.key_mask || a.key_mask[j]))
+        if (j < seen && (!a.key_mask || a.key_mask[j]) && (!map || map[j / 128]))
             sum += expf(scores[j] * a.scale + (bias ? bias[j] : 0.0f) - top);
     sum = block_reduce<op_sum>(sum);
     const float inverse = sum != 0.0f ? 1.0f / sum : 0.0f;
     for (int64_t j = threadIdx.x; j < n_kv; j += blockDim.x) {
-        const bool see = j < seen && (!a.key_mask || a.key_mask[j]);
+        const bool see = j < seen && (!a.key_mask || a.key_mask[j]) && (!map || map[j / 128]);
         const float v[1] = {see ? expf(scores[j] * a.scale + (bias ? bias[j] : 0.0f) - top) * inverse : 0.0f};
         store<1>(s.p, blockIdx.x * s.p.ld + j, v);
     }

@@ -4,6 +4,7 @@
  * In each warpgroup the scores of the next tile of keys are multiplied while the last tile's values are, and softmax runs
  * beside the second product; the two warpgroups take turns at the tensor cores, so that one's softmax hides under the
  * other's products. No masks: those cases belong to attention_flash.cu. */
+#include "cuda/tiles.cuh"
 #include "cuda/wgmma.cuh"
 
 #define TILE_Q  128
@@ -39,6 +40,7 @@ struct wgmma_args {
     int64_t n_kv;
     int head_dim, kv_share; /* query heads per key head */
     float scale;            /* times log2 e */
+    const uint8_t *map;     /* of blocks of 128 by 128, or NULL */
 };
 
 template <int D> struct layout { /* shared memory, in bytes from its start */
@@ -64,16 +66,17 @@ static __device__ __forceinline__ void load_rows(uint32_t to, const CUtensorMap 
 
 template <int D>
 static __device__ void load_all(uint32_t base, const barriers &b, const CUtensorMap *q, const CUtensorMap *k,
-                                const CUtensorMap *v, int head, int kv_head, int n_tiles)
+                                const CUtensorMap *v, int head, int kv_head, const tile_list &tiles)
 {
     using L = layout<D>;
     load_rows<D, TILE_Q>(base, q, head * D, (int)blockIdx.x * TILE_Q, b.q);
-    for (int t = 0; t < n_tiles; t++) {
+    for (int t = 0; t < tiles.n; t++) {
         const uint32_t s = (uint32_t)t % STAGES, phase = ((uint32_t)t / STAGES & 1) ^ 1;
+        const int key = tiles.at(t) * TILE_KV;
         barrier_wait(b.k_free + 8 * s, phase);
-        load_rows<D, TILE_KV>(base + L::AT_K + s * L::KV, k, kv_head * D, t * TILE_KV, b.k_full + 8 * s);
+        load_rows<D, TILE_KV>(base + L::AT_K + s * L::KV, k, kv_head * D, key, b.k_full + 8 * s);
         barrier_wait(b.v_free + 8 * s, phase);
-        load_rows<D, TILE_KV>(base + L::AT_V + s * L::KV, v, kv_head * D, t * TILE_KV, b.v_full + 8 * s);
+        load_rows<D, TILE_KV>(base + L::AT_V + s * L::KV, v, kv_head * D, key, b.v_full + 8 * s);
     }
 }
 
@@ -144,8 +147,8 @@ static __device__ __forceinline__ void hide_tail(float (&s)[64], int64_t key0, i
 }
 
 template <int D>
-static __device__ void multiply(const wgmma_args &a, uint32_t base, const barriers &b, int group, int n_tiles,
-                                int head)
+static __device__ void multiply(const wgmma_args &a, uint32_t base, const barriers &b, int group,
+                                const tile_list &tiles, int head)
 {
     using L = layout<D>;
     const uint32_t q = base + (uint32_t)group * 64 * 128;
@@ -167,11 +170,11 @@ static __device__ void multiply(const wgmma_args &a, uint32_t base, const barrie
     wgmma_wait<0>();
     hold(s);
     if (speaker) barrier_arrive(b.k_free);
-    hide_tail(s, 0, a.n_kv);
+    hide_tail(s, (int64_t)tiles.at(0) * TILE_KV, a.n_kv);
     soften(s, st, shrink, a.scale);
     pack(p, s);
 
-    for (int t = 1; t < n_tiles; t++) {
+    for (int t = 1; t < tiles.n; t++) {
         const uint32_t k_stage = (uint32_t)t % STAGES, k_phase = (uint32_t)t / STAGES & 1;
         const uint32_t v_stage = (uint32_t)(t - 1) % STAGES, v_phase = (uint32_t)(t - 1) / STAGES & 1;
         barrier_wait(b.k_full + 8 * k_stage, k_phase);
@@ -186,7 +189,7 @@ static __device__ void multiply(const wgmma_args &a, uint32_t base, const barrie
         wgmma_wait<1>();
         hold(s);
         if (speaker) barrier_arrive(b.k_free + 8 * k_stage);
-        hide_tail(s, (int64_t)t * TILE_KV, a.n_kv);
+        hide_tail(s, (int64_t)tiles.at(t) * TILE_KV, a.n_kv);
         soften(s, st, shrink, a.scale);
         wgmma_wait<0>();
         hold(o);
@@ -195,7 +198,7 @@ static __device__ void multiply(const wgmma_args &a, uint32_t base, const barrie
 #pragma unroll
         for (int i = 0; i < D / 2; i++) o[i] *= shrink[i / 2 % 2];
     }
-    const uint32_t v_stage = (uint32_t)(n_tiles - 1) % STAGES, v_phase = (uint32_t)(n_tiles - 1) / STAGES & 1;
+    const uint32_t v_stage = (uint32_t)(tiles.n - 1) % STAGES, v_phase = (uint32_t)(tiles.n - 1) / STAGES & 1;
     barrier_wait(b.v_full + 8 * v_stage, v_phase);
     wgmma_fence();
     product_pv<D>(o, p, base + L::AT_V + v_stage * L::KV);
@@ -229,6 +232,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 #if HOPPER
     using L = layout<D>;
     extern __shared__ uint8_t shared[];
+    __shared__ uint16_t chosen[MAX_CHOSEN];
+    __shared__ int n_chosen;
     const uint32_t base = ((uint32_t)__cvta_generic_to_shared(shared) + 1023u) & ~1023u;
     const uint32_t bar = base + L::AT_BAR;
     const barriers b = {bar, bar + 8, bar + 8 + 8 * STAGES, bar + 8 + 16 * STAGES, bar + 8 + 24 * STAGES};
@@ -245,12 +250,14 @@ __global__ void __launch_bounds__(THREADS, 1)
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     __syncthreads();
+    const uint8_t *const map = a.map ? a.map + ((int64_t)head * gridDim.x + blockIdx.x) * gridDim.x : nullptr;
+    const tile_list tiles = list_tiles(map, n_tiles, chosen, &n_chosen);
     if (group == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        if (threadIdx.x == 0) load_all<D>(base, b, &q, &k, &v, head, head / a.kv_share, n_tiles);
+        if (threadIdx.x == 0) load_all<D>(base, b, &q, &k, &v, head, head / a.kv_share, tiles);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        multiply<D>(a, base, b, group - 1, n_tiles, head);
+        multiply<D>(a, base, b, group - 1, tiles, head);
     }
 #endif
 }
@@ -272,8 +279,8 @@ template <int D> static bool run(cudaStream_t stream, const oq_cu_attention *a, 
     if (!map_of(encode, &q, a->q, TILE_Q) || !map_of(encode, &k, a->k, TILE_KV) ||
         !map_of(encode, &v, a->v, TILE_KV))
         return false;
-    const wgmma_args args = {a->o, a->k.rows, D, (int)(a->n_heads / a->n_kv_heads),
-                             a->scale * 1.4426950408889634f};
+    const wgmma_args args = {
+        a->o, a->k.rows, D, (int)(a->n_heads / a->n_kv_heads), a->scale * 1.4426950408889634f, a->block_map};
     constexpr int bytes = (int)layout<D>::BYTES;
     if (cudaFuncSetAttribute(wgmma_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) !=
         cudaSuccess)
@@ -291,6 +298,7 @@ extern "C" bool oq_cu_attention_wgmma_fits(int64_t head_dim)
 extern "C" bool oq_cu_attention_wgmma(cudaStream_t stream, const oq_cu_attention *a)
 {
     if (a->causal || a->key_mask || a->bias || a->q.rows <= 0 || a->k.rows <= 0) return false;
+    if (a->block_map && a->k.rows > (int64_t)MAX_CHOSEN * TILE_KV) return false;
     const encode_fn encode = tensor_map_encoder();
     if (!encode) return false;
     return a->head_dim == 128 ? run<128>(stream, a, encode) : run<64>(stream, a, encode);

@@ -1,6 +1,7 @@
 /* device.c -- opening a GPU, its memory, uploads and downloads, and where asynchronous errors come to light.
  */
 #include "cuda/cuda.h"
+#include "cuda/attention/cuda_attention.h"
 
 #include "backend/plugin.h"
 #include "base/size.h"
@@ -251,7 +252,8 @@ static const oq_linear_kernel *find_linear(const oq_device *d, const oq_linear_s
 
 static const oq_attention_kernel *find_attention(const oq_device *d, const oq_attention_spec *spec)
 {
-    if (spec->precision != OQ_ATTENTION_PLAIN || spec->sparsity > 0) return NULL;
+    if (spec->precision != OQ_ATTENTION_PLAIN || spec->sparsity > 0)
+        return oq_cuda_attention_online_sm80.accepts(spec) ? &oq_cuda_attention_online_sm80 : NULL;
     for (const oq_attention_kernel *const *k = oq_cuda_attention_list; *k; k++)
         if ((*k)->need <= (uint64_t)d->capability && (*k)->accepts(spec)) return *k;
     return NULL;

@@ -160,10 +160,24 @@ static __device__ __forceinline__ void fetch_next(part<BITS, L> &p, const small_
     if (c.tile < a.n_tiles) enter<BITS, L>(c, a, warp, g, q);
 }
 
+/* The tile that sums belong to, and what its rows share. */
+template <scale_layout L> struct place {
+    int64_t tile;
+    shared_scale<L> shares;
+    float bias; /* of the column that this thread will store */
+};
+
+template <scale_layout L>
+static __device__ __forceinline__ place<L> place_of(const small_args &a, int64_t tile, int g,
+                                                    const float *map)
+{
+    const int64_t row[2] = {min(tile * ROWS + g, a.w.n - 1), min(tile * ROWS + g + 8, a.w.n - 1)};
+    const int64_t col = tile * ROWS + threadIdx.x % ROWS;
+    return {tile, shared_scale_of<L>(a.w, row, map), a.bias && col < a.w.n ? __ldg(a.bias + col) : 0.0f};
+}
+
 template <int BITS, scale_layout L, int MT>
-__global__ void __launch_bounds__(THREADS, MT == 1 && BITS == 4 ? 3
-                                           : MT <= 2            ? 2
-                                                     : 1) small_kernel(const __grid_constant__ small_args a)
+__global__ void __launch_bounds__(THREADS, MT <= 2 ? 2 : 1) small_kernel(const __grid_constant__ small_args a)
 {
     extern __shared__ uint32_t shared[];
     __shared__ float map[L == NESTED_2 ? 256 : 1];
@@ -178,37 +192,47 @@ __global__ void __launch_bounds__(THREADS, MT == 1 && BITS == 4 ? 3
         const int64_t m = min(m0 + g + 8 * t, a.x.rows - 1); /* results of rows beyond are not stored */
         x[t] = (const __nv_bfloat16 *)a.x.data + m * a.x.ld + 4 * q;
     }
-    part<BITS, L> now, next, later;
+    constexpr int DEPTH = BITS == 8 ? 2
+                          : MT == 1 ? 4
+                                    : 3; /* blocks under way; a slot is filled again when it was used */
+    part<BITS, L> slot[DEPTH];
     cursor ahead;
     ahead.tile = blockIdx.x;
     enter<BITS, L>(ahead, a, warp, g, q);
-    fetch_next<BITS, L>(now, a, ahead, warp, g, q); /* under way while the table is made */
-    fetch_next<BITS, L>(next, a, ahead, warp, g, q);
+#pragma unroll
+    for (int i = 0; i < DEPTH; i++)
+        fetch_next<BITS, L>(slot[i], a, ahead, warp, g, q); /* under way while the table is made */
     if (L == NESTED_2) map[threadIdx.x] = a.w.global[1 + threadIdx.x];
     fill_lut<BITS>(shared, a.w);
-    int odd = 0;
-    for (int64_t tile = blockIdx.x; tile < a.n_tiles; tile += gridDim.x, odd ^= 1) {
-        const int64_t row[2] = {min(tile * ROWS + g, a.w.n - 1), min(tile * ROWS + g + 8, a.w.n - 1)};
-        const int64_t col = tile * ROWS + threadIdx.x % ROWS;
-        const float bias = a.bias && col < a.w.n ? __ldg(a.bias + col) : 0.0f;
-        const shared_scale<L> shares = shared_scale_of<L>(a.w, row, map);
-        float acc[MT][4] = {};
-        for (int block = warp; block < a.n_blocks; block += WARPS) {
-            fetch_next<BITS, L>(later, a, ahead, warp, g, q);
-            const __nv_bfloat16 *at[MT];
+    int odd = 0, block = warp;
+    place<L> at = place_of<L>(a, blockIdx.x, g, map);
+    float acc[MT][4] = {};
+    while (at.tile < a.n_tiles) {
 #pragma unroll
-            for (int t = 0; t < MT; t++) at[t] = x[t] + block * BLOCK_K;
-            multiply<BITS, L, MT>(acc, now, shares, integers, shared, (uint32_t)lane * 4, at);
-            now = next, next = later;
+        for (int i = 0; i < DEPTH; i++) {
+            if (at.tile >= a.n_tiles) break;
+            if (block < a.n_blocks) {
+                const __nv_bfloat16 *from[MT];
+#pragma unroll
+                for (int t = 0; t < MT; t++) from[t] = x[t] + block * BLOCK_K;
+                multiply<BITS, L, MT>(acc, slot[i], at.shares, integers, shared, (uint32_t)lane * 4, from);
+                fetch_next<BITS, L>(slot[i], a, ahead, warp, g, q);
+                block += WARPS;
+            }
+            if (block < a.n_blocks) continue;
+            float *const to = sums + odd * (WARPS * 8 * MT * ROWS);
+#pragma unroll
+            for (int t = 0; t < MT; t++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    to[(warp * 8 * MT + 8 * t + 2 * q + (e & 1)) * ROWS + g + 8 * (e / 2)] = acc[t][e];
+                    acc[t][e] = 0.0f;
+                }
+            __syncthreads();
+            finish<MT>(a, to, at.tile, m0, at.bias);
+            at = place_of<L>(a, at.tile + gridDim.x, g, map);
+            odd ^= 1, block = warp;
         }
-        float *const to = sums + odd * (WARPS * 8 * MT * ROWS);
-#pragma unroll
-        for (int t = 0; t < MT; t++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                to[(warp * 8 * MT + 8 * t + 2 * q + (e & 1)) * ROWS + g + 8 * (e / 2)] = acc[t][e];
-        __syncthreads();
-        finish<MT>(a, to, tile, m0, bias);
     }
 }
 

@@ -151,39 +151,46 @@ static __device__ void multiply(const group_args &a, uint32_t base, uint8_t *sha
     float acc[M / 2];
 #pragma unroll
     for (int i = 0; i < M / 2; i++) acc[i] = 0.0f;
-    constexpr bool AHEAD =
-        M < 256; /* two blocks of codes ahead where registers allow it; one is enough for many rows */
-    part<BITS, L> now, next, later;
+    constexpr int DEPTH =
+        M == 256 || BITS == 8 ? 2 : 3; /* blocks under way; a slot is filled again when it was used */
+    part<BITS, L> slot[DEPTH];
+    uint32_t f[2][4][4] =
+        {}; /* operands of the halves of a block: one is multiplied while the other is made */
     stream at = stream_at<BITS, L>(a.w, row, 0, q);
-    fetch<BITS, L>(now, a.w, at);
-    advance<BITS, L>(at, 1);
-    if (AHEAD && a.n_blocks > 1) {
-        fetch<BITS, L>(next, a.w, at);
+#pragma unroll
+    for (int i = 0; i < DEPTH; i++) {
+        if (i >= a.n_blocks) break;
+        fetch<BITS, L>(slot[i], a.w, at);
         advance<BITS, L>(at, 1);
     }
-    for (int block = 0; block < a.n_blocks; block++) {
-        if (block + (AHEAD ? 2 : 1) < a.n_blocks) {
-            fetch<BITS, L>(AHEAD ? later : next, a.w, at);
-            advance<BITS, L>(at, 1);
+    for (int first = 0; first < a.n_blocks; first += DEPTH) {
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++) {
+            const int block = first + d;
+            if (block >= a.n_blocks) break;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int i = 2 * block + half;
+                const uint32_t s = (uint32_t)(i % R::STAGES);
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    operand<BITS, L>(f[half][k], slot[d], shares, half * 4 + k, integers, table);
+                if (half == 1 && block + DEPTH < a.n_blocks) {
+                    fetch<BITS, L>(slot[d], a.w, at);
+                    advance<BITS, L>(at, 1);
+                }
+                barrier_wait(full + 8 * s, (uint32_t)(i / R::STAGES) & 1);
+                wgmma_fence();
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    wgmma_rows(acc, f[half][k], descriptor(base + s * R::STAGE + k * 32, 16), 1);
+                wgmma_commit();
+                wgmma_wait<1>(); /* the half before is done with its stage and its registers */
+#pragma unroll
+                for (int k = 0; k < 4; k++) hold(f[half ^ 1][k]);
+                if (speaker && i > 0) barrier_arrive(free + 8 * (uint32_t)((i - 1) % R::STAGES));
+            }
         }
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int i = 2 * block + half;
-            const uint32_t s = (uint32_t)(i % R::STAGES);
-            uint32_t f[4][4];
-#pragma unroll
-            for (int k = 0; k < 4; k++) operand<BITS, L>(f[k], now, shares, half * 4 + k, integers, table);
-            barrier_wait(full + 8 * s, (uint32_t)(i / R::STAGES) & 1);
-            wgmma_fence();
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                wgmma_rows(acc, f[k], descriptor(base + s * R::STAGE + k * 32, 16), 1);
-            wgmma_commit();
-            wgmma_wait<1>(); /* the half before is done with its stage and its registers */
-            if (speaker && i > 0) barrier_arrive(free + 8 * (uint32_t)((i - 1) % R::STAGES));
-        }
-        now = next;
-        if (AHEAD) next = later;
     }
     wgmma_wait<0>();
     hold(acc);

@@ -37,6 +37,12 @@ template <int N> static __device__ __forceinline__ void hold(float (&d)[N])
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+template <int N> static __device__ __forceinline__ void hold(uint32_t (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+r"(d[i])::"memory");
+}
+
 template <int N> static __device__ __forceinline__ void hold(int (&d)[N])
 {
 #pragma unroll

@@ -166,6 +166,7 @@ typedef struct oq_cu_attention {
     const uint8_t *key_mask;
     const float *bias;
     int64_t bias_head, bias_row;
+    const uint8_t *block_map; /* as oq_attention_args; attention_wgmma.cu and attention_fp8.cu alone */
 } oq_cu_attention;
 /* Rows [first, first + rows) of one head: scores f32 [rows, n_kv] -> probabilities of `type` in place of `p`.
  */
@@ -176,6 +177,35 @@ void oq_cu_attention_flash(cudaStream_t stream, const oq_cu_attention *a);
 /* attention_wgmma.cu, Hopper alone; false: not for this case, nothing was launched. */
 bool oq_cu_attention_wgmma_fits(int64_t head_dim);
 bool oq_cu_attention_wgmma(cudaStream_t stream, const oq_cu_attention *a);
+
+/* ---- attention_operand.cu: operands as format/attention_operand.h defines them ------------------------- */
+typedef struct oq_cu_operand {
+    oq_cu_view x, y;     /* [rows, heads * head_dim]; y bf16 */
+    int precision, side; /* oq_attention_precision (never plain), oq_attention_side */
+    int64_t head_dim;
+    const uint8_t *seen; /* [rows] or NULL */
+    uint32_t *work;      /* oq_cu_operand_work bytes */
+} oq_cu_operand;
+size_t oq_cu_operand_work(int64_t rows, int64_t cols);
+void oq_cu_operand_round(cudaStream_t stream, const oq_cu_operand *a);
+
+/* Codes for attention_fp8.cu, heads of 128: Q and K [heads][rows up to 128 or 256][128], V [heads][128][rows up to 256]
+ * with the keys of every sixteen in the order of its probabilities; a scale per block. Rows beyond are zero codes. */
+typedef struct oq_cu_fp8_operands {
+    uint8_t *q, *k, *v;
+    float *q_scale, *k_scale, *v_scale; /* [heads, blocks] */
+} oq_cu_fp8_operands;
+size_t oq_cu_fp8_operands_bytes(int64_t n_q, int64_t n_kv, int64_t n_heads, int64_t n_kv_heads);
+oq_cu_fp8_operands oq_cu_fp8_operands_at(void *memory, int64_t n_q, int64_t n_kv, int64_t n_heads, int64_t n_kv_heads);
+void oq_cu_fp8_quantize(cudaStream_t stream, const oq_cu_fp8_operands *to, const oq_cu_attention *a);
+/* attention_fp8.cu, Hopper alone: o from the codes. False: not for this case, nothing was launched. */
+bool oq_cu_attention_fp8_fits(const oq_cu_attention *a);
+bool oq_cu_attention_fp8(cudaStream_t stream, const oq_cu_attention *a, const oq_cu_fp8_operands *codes);
+
+/* ---- attention_blocks.cu: which blocks of 128 keys a block of 128 queries sees ------------------------- */
+size_t oq_cu_attention_blocks_work(int64_t n, int64_t n_heads, int64_t n_kv_heads, int64_t head_dim);
+/* map [heads, blocks, blocks]; `kept` blocks of a row are 1. */
+void oq_cu_attention_blocks(cudaStream_t stream, uint8_t *map, const oq_cu_attention *a, int64_t kept, void *work);
 
 /* ---- conv.cu ------------------------------------------------------------------------------------------- */
 typedef struct oq_cu_im2col {

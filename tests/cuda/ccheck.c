@@ -24,6 +24,12 @@ float cc_normal(ccheck *c)
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
 
+float cc_rough_normal(ccheck *c)
+{
+    const uint32_t u = cc_u32(c);
+    return ((float)((u & 255) + (u >> 8 & 255) + (u >> 16 & 255) + (u >> 24)) - 510.0f) / 147.8f;
+}
+
 void cc_fill(ccheck *c, cc_class kind, float *x, int64_t rows, int64_t cols)
 {
     for (int64_t r = 0; r < rows; r++)

@@ -85,13 +85,6 @@ typedef struct linear_case {
     cc_tensor x;
 } linear_case;
 
-/* Four bytes summed: near enough to a normal value for a measurement, and quick. */
-static float rough_normal(ccheck *c)
-{
-    const uint32_t u = cc_u32(c);
-    return ((float)((u & 255) + (u >> 8 & 255) + (u >> 16 & 255) + (u >> 24)) - 510.0f) / 147.8f;
-}
-
 /* For measurements: 128 rows encoded, and repeated. Nested formats begin their tensor's scales with a map. */
 static void encode_repeated(ccheck *c, const oq_format *f, oq_planes_mut *planes, const float *w, int64_t n,
                             int64_t k)
@@ -120,7 +113,7 @@ static void setup(ccheck *c, linear_case *t)
     float *w = cc_new(c, (size_t)(n * k) * sizeof *w), *x = cc_new(c, (size_t)(t->m * k) * sizeof *x);
     const bool repeat = c->bench_ms > 0 && n > 128 && n % 128 == 0;
     for (int64_t i = 0; i < (repeat ? 128 : n) * k; i++)
-        w[i] = (c->bench_ms > 0 ? rough_normal(c) : cc_normal(c)) / sqrtf((float)k);
+        w[i] = (c->bench_ms > 0 ? cc_rough_normal(c) : cc_normal(c)) / sqrtf((float)k);
     for (int p = 0; p < OQ_N_PLANES; p++) {
         const size_t bytes = f->planes >> p & 1u ? f->plane_bytes(f, (oq_plane)p, n, k) : 0;
         t->planes.plane[p] = bytes ? cc_new(c, bytes) : NULL;
@@ -132,7 +125,7 @@ static void setup(ccheck *c, linear_case *t)
     t->input_scale = t->spec.scheme.act_scale == OQ_ACT_STATIC_NVFP4 ? 6.0f / (6.0f * 448.0f) : 6.0f / 448.0f;
     t->planes.plane[OQ_PLANE_INPUT_SCALE] = &t->input_scale;
     if (c->bench_ms > 0)
-        for (int64_t i = 0; i < t->m * k; i++) x[i] = rough_normal(c);
+        for (int64_t i = 0; i < t->m * k; i++) x[i] = cc_rough_normal(c);
     else
         cc_fill(c, t->kind, x, t->m, k);
     t->x = cc_tensor_new(c, t->type, t->m, k, t->strided ? k + 24 : 0, x);

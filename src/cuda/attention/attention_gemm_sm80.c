@@ -21,7 +21,8 @@ oq_cu_attention oq_cuda_attention_of(const oq_attention_args *a)
                              .key_mask = a->key_mask,
                              .bias = a->bias,
                              .bias_head = a->bias_head,
-                             .bias_row = a->bias_row};
+                             .bias_row = a->bias_row,
+                             .block_map = a->block_map};
 }
 
 static int64_t piece_rows(int64_t n_q, int64_t n_kv)

@@ -12,14 +12,28 @@ static bool aligned(oq_tensor t)
     return oq_cuda_is_bf16(t) && t.ld % 8 == 0 && ((size_t)t.data & 15) == 0;
 }
 
+static bool run_fast(oq_device *d, const oq_attention_args *a)
+{
+    const bool fits = d->capability / 10 == 9 && aligned(a->q) && aligned(a->k) && aligned(a->v) &&
+                      aligned(a->o) && oq_cu_attention_wgmma_fits(a->spec->head_dim);
+    const oq_cu_attention cu = oq_cuda_attention_of(a);
+    return fits && oq_cu_attention_wgmma(d->stream, &cu);
+}
+
 static void run(oq_device *d, const oq_attention_args *a)
 {
     oq_cuda_enter(d);
-    const bool fits =
-        d->capability / 10 == 9 && aligned(a->q) && aligned(a->k) && aligned(a->v) && aligned(a->o);
-    const oq_cu_attention cu = oq_cuda_attention_of(a);
-    if (fits && oq_cu_attention_wgmma(d->stream, &cu))
+    if (run_fast(d, a))
         oq_cuda_done(d, "attention_wgmma_sm90");
+    else
+        oq_cuda_attention_flash_sm80.run(d, a);
+}
+
+void oq_cuda_attention_plain(oq_device *d, const oq_attention_args *a)
+{
+    if (run_fast(d, a)) return;
+    if (a->block_map || !oq_cu_attention_flash_fits(a->spec->head_dim))
+        oq_cuda_attention_gemm(d, a);
     else
         oq_cuda_attention_flash_sm80.run(d, a);
 }

@@ -1,0 +1,328 @@
+/* attention_fp8.cu -- attention over e4m3 codes for Hopper, heads of 128 columns: attention_wgmma.cu's course (Shah et al.,
+ * FlashAttention-3), with scales that are powers of two per block.
+ *
+ * Scores are exact sums of products of codes; the scales of a block of queries and of keys enter with the softmax. The
+ * probabilities become e4m3 themselves, times 256 and times the scale of their block of values over the largest such
+ * scale: all of it is one addition to the exponent. Products with the values start anew for each tile of keys and are
+ * added up in f32 registers, since the tensor cores keep few bits of long sums. */
+#include "cuda/tiles.cuh"
+#include "cuda/wgmma.cuh"
+
+#define DIM     128
+#define TILE    128 /* queries, and keys */
+#define STAGES  4
+#define THREADS 384          /* loader, and two warpgroups of 64 queries */
+#define BYTES   (TILE * DIM) /* of a tile of codes */
+
+struct fp8_args {
+    oq_cu_view o;
+    int64_t n_kv;
+    int kv_share, q_blocks, kv_blocks; /* query heads per key head; blocks of 128 and 256 rows */
+    float scale;                       /* times log2 e */
+    const float *q_scale, *k_scale, *v_scale;
+    const uint8_t *map;
+    int map_blocks;
+};
+
+/* Shared memory, in bytes from its start. */
+#define AT_K   BYTES
+#define AT_V   (AT_K + STAGES * BYTES)
+#define AT_BAR (AT_V + STAGES * BYTES)
+#define SHARED (AT_BAR + 8 * (1 + 4 * STAGES) + 1024) /* and room to align */
+
+#if HOPPER
+struct barriers { /* of 8 bytes each */
+    uint32_t q, k_full, k_free, v_full, v_free;
+};
+
+static __device__ __forceinline__ float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Named barriers 1 and 2: whose turn it is at the tensor cores. */
+static __device__ __forceinline__ void turn_wait(int group)
+{
+    asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory");
+}
+
+static __device__ __forceinline__ void turn_pass(int group)
+{
+    asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
+}
+
+static __device__ void load_all(uint32_t base, const barriers &b, const CUtensorMap *q, const CUtensorMap *k,
+                                const CUtensorMap *v, const fp8_args &a, int head, const tile_list &tiles)
+{
+    const int kv_head = head / a.kv_share;
+    barrier_expect(b.q, BYTES);
+    tensor_load(base, q, 0, (head * a.q_blocks + (int)blockIdx.x) * TILE, b.q);
+    for (int t = 0; t < tiles.n; t++) {
+        const uint32_t s = (uint32_t)t % STAGES, phase = ((uint32_t)t / STAGES & 1) ^ 1;
+        const int key = tiles.at(t) * TILE;
+        barrier_wait(b.k_free + 8 * s, phase);
+        barrier_expect(b.k_full + 8 * s, BYTES);
+        tensor_load(base + AT_K + s * BYTES, k, 0, kv_head * a.kv_blocks * 256 + key, b.k_full + 8 * s);
+        barrier_wait(b.v_free + 8 * s, phase);
+        barrier_expect(b.v_full + 8 * s, BYTES);
+        tensor_load(base + AT_V + s * BYTES, v, key, kv_head * DIM, b.v_full + 8 * s);
+    }
+}
+
+static __device__ __forceinline__ void product_qk(float (&s)[64], uint32_t q, uint32_t k)
+{
+#pragma unroll
+    for (int i = 0; i < DIM / 32; i++)
+        wgmma_e4m3(s, descriptor(q + i * 32, 16), descriptor(k + i * 32, 16), i > 0);
+}
+
+static __device__ __forceinline__ void product_pv(float (&o)[64], const uint32_t (&p)[16], uint32_t v)
+{
+#pragma unroll
+    for (int i = 0; i < TILE / 32; i++) wgmma_e4m3(o, p + 4 * i, descriptor(v + i * 32, 16), i > 0);
+}
+
+struct row_state { /* of rows r and r + 8 of this thread's fragment; the maximum in powers of two */
+    float top[2], sum[2];
+};
+
+/* Scores times `scale` become powers of two below the running maximum, times 2^lift; returns by how much earlier sums
+ * shrink. */
+static __device__ __forceinline__ void soften(float (&s)[64], row_state &st, float (&shrink)[2], float scale,
+                                              float lift, float unlift)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float t = s[2 * h];
+#pragma unroll
+        for (int n = 0; n < 16; n++) t = fmaxf(t, fmaxf(s[4 * n + 2 * h], s[4 * n + 2 * h + 1]));
+        t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 1));
+        t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 2));
+        const float now = fmaxf(st.top[h], t * scale), base = lift - now;
+        shrink[h] = exp2_fast(st.top[h] - now);
+        st.top[h] = now;
+        float add = 0.0f;
+#pragma unroll
+        for (int n = 0; n < 16; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float &x = s[4 * n + 2 * h + e];
+                x = exp2_fast(fmaf(x, scale, base));
+                add += x;
+            }
+        st.sum[h] = fmaf(st.sum[h], shrink[h], add * unlift);
+    }
+}
+
+/* As codes: registers of a step of 32 keys are rows r, r + 8 of its first sixteen, then of its second. */
+static __device__ __forceinline__ void pack(uint32_t (&p)[16], const float (&s)[64])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int c =
+                    16 * i + 8 * half + 2 * h; /* of two neighbouring columns, and of those eight further */
+                uint16_t low, high;
+                asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(s[c + 1]), "f"(s[c]));
+                asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(s[c + 5]), "f"(s[c + 4]));
+                p[4 * i + 2 * half + h] = (uint32_t)low | (uint32_t)high << 16;
+            }
+}
+
+/* Keys at and beyond n_kv in the tile that starts at key0. */
+static __device__ __forceinline__ void hide_tail(float (&s)[64], int64_t key0, int64_t n_kv)
+{
+    if (key0 + TILE <= n_kv) return;
+    const int left = (int)(n_kv - key0), first = (int)(threadIdx.x & 3) * 2;
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+        if ((i / 4) * 8 + first + (i & 1) >= left) s[i] = -INFINITY;
+}
+
+/* What the scales of tile `tile` make of scores and probabilities. */
+struct tile_scale {
+    float scores, lift, unlift;
+};
+
+static __device__ __forceinline__ tile_scale scale_of_tile(const fp8_args &a, const float *k, const float *v,
+                                                           float of_q, float largest, int tile)
+{
+    /* Both are powers of two. A block whose values are 2^-40 of the largest, or zeros, adds nothing either way; a NaN is in
+     * `largest` too, and comes back at the end. */
+    const float ratio = fmaxf(v[tile / 2] / largest, 0x1p-40f);
+    return {of_q * k[tile / 2], (float)((int)(__float_as_uint(ratio) >> 23) - 127 + 8),
+            1.0f / (256.0f * ratio)};
+}
+
+static __device__ void multiply(const fp8_args &a, uint32_t base, const barriers &b, int group,
+                                const tile_list &tiles, int head)
+{
+    const uint32_t q = base + (uint32_t)group * 64 * DIM;
+    const bool speaker = threadIdx.x % 128 == 0;
+    const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x / 32 % 4;
+    const float *const k_scale = a.k_scale + head / a.kv_share * a.kv_blocks;
+    const float *const v_scale = a.v_scale + head / a.kv_share * a.kv_blocks;
+    const float of_q = a.q_scale[head * a.q_blocks + (int)blockIdx.x] * a.scale;
+    float largest = 0.0f;
+    for (int i = lane; i < a.kv_blocks; i += 32) largest = op_max::join(v_scale[i], largest);
+    largest = warp_reduce<op_max>(largest);
+
+    float o[64], s[64], pv[64], shrink[2], before[2] = {0.0f, 0.0f};
+    uint32_t p[16];
+    row_state st = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+#pragma unroll
+    for (int i = 0; i < 64; i++) o[i] = 0.0f;
+    if (group == 1) turn_pass(1); /* the first group begins */
+
+    barrier_wait(b.q, 0);
+    barrier_wait(b.k_full, 0);
+    turn_wait(group);
+    wgmma_fence();
+    product_qk(s, q, base + AT_K);
+    wgmma_commit();
+    turn_pass(group);
+    tile_scale c = scale_of_tile(a, k_scale, v_scale, of_q, largest, tiles.at(0));
+    wgmma_wait<0>();
+    hold(s);
+    if (speaker) barrier_arrive(b.k_free);
+    hide_tail(s, (int64_t)tiles.at(0) * TILE, a.n_kv);
+    soften(s, st, before, c.scores, c.lift, c.unlift);
+    pack(p, s);
+
+    for (int t = 1; t < tiles.n; t++) {
+        const uint32_t k_stage = (uint32_t)t % STAGES, k_phase = (uint32_t)t / STAGES & 1;
+        const uint32_t v_stage = (uint32_t)(t - 1) % STAGES, v_phase = (uint32_t)(t - 1) / STAGES & 1;
+        const int tile = tiles.at(t);
+        barrier_wait(b.k_full + 8 * k_stage, k_phase);
+        turn_wait(group);
+        wgmma_fence();
+        product_qk(s, q, base + AT_K + k_stage * BYTES);
+        wgmma_commit();
+        barrier_wait(b.v_full + 8 * v_stage, v_phase);
+        product_pv(pv, p, base + AT_V + v_stage * BYTES);
+        wgmma_commit();
+        turn_pass(group);
+        c = scale_of_tile(a, k_scale, v_scale, of_q, largest, tile);
+        wgmma_wait<1>();
+        hold(s);
+        if (speaker) barrier_arrive(b.k_free + 8 * k_stage);
+        hide_tail(s, (int64_t)tile * TILE, a.n_kv);
+        soften(s, st, shrink, c.scores, c.lift, c.unlift);
+        wgmma_wait<0>();
+        hold(pv);
+        if (speaker) barrier_arrive(b.v_free + 8 * v_stage);
+            /* pv belongs to the maximum of its own tile: earlier sums had shrunk to it, and all shrink now at once */
+#pragma unroll
+        for (int i = 0; i < 64; i++) o[i] = fmaf(o[i], before[i / 2 % 2], pv[i]);
+        before[0] = shrink[0], before[1] = shrink[1];
+        pack(p, s);
+    }
+    const uint32_t v_stage = (uint32_t)(tiles.n - 1) % STAGES, v_phase = (uint32_t)(tiles.n - 1) / STAGES & 1;
+    barrier_wait(b.v_full + 8 * v_stage, v_phase);
+    wgmma_fence();
+    product_pv(pv, p, base + AT_V + v_stage * BYTES);
+    wgmma_commit();
+    wgmma_wait<0>();
+    hold(pv);
+
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float total = st.sum[h];
+        total += __shfl_xor_sync(0xffffffffu, total, 1);
+        total += __shfl_xor_sync(0xffffffffu, total, 2);
+        const float inverse = largest / (256.0f * total);
+        const int64_t row = (int64_t)blockIdx.x * TILE + group * 64 + warp * 16 + lane / 4 + 8 * h;
+        if (row >= a.o.rows) continue;
+        __nv_bfloat16 *to = (__nv_bfloat16 *)a.o.data + row * a.o.ld + (int64_t)head * DIM + (lane & 3) * 2;
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++) {
+            const float x = fmaf(o[4 * n + 2 * h], before[h], pv[4 * n + 2 * h]);
+            const float y = fmaf(o[4 * n + 2 * h + 1], before[h], pv[4 * n + 2 * h + 1]);
+            *(uint32_t *)(to + 8 * n) = bf16_pair(x * inverse, y * inverse);
+        }
+    }
+}
+#endif
+
+__global__ void __launch_bounds__(THREADS, 1)
+    fp8_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
+               const __grid_constant__ CUtensorMap v, const __grid_constant__ fp8_args a)
+{
+#if HOPPER
+    extern __shared__ uint8_t shared[];
+    __shared__ uint16_t chosen[MAX_CHOSEN];
+    __shared__ int n_chosen;
+    const uint32_t base = ((uint32_t)__cvta_generic_to_shared(shared) + 1023u) & ~1023u;
+    const uint32_t bar = base + AT_BAR;
+    const barriers b = {bar, bar + 8, bar + 8 + 8 * STAGES, bar + 8 + 16 * STAGES, bar + 8 + 24 * STAGES};
+    const int group = (int)threadIdx.x / 128, head = (int)blockIdx.y;
+    if (threadIdx.x == 0) {
+        barrier_init(b.q, 1);
+        for (uint32_t s = 0; s < STAGES; s++) {
+            barrier_init(b.k_full + 8 * s, 1);
+            barrier_init(b.v_full + 8 * s, 1);
+            barrier_init(b.k_free + 8 * s, 2);
+            barrier_init(b.v_free + 8 * s, 2);
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+    const uint8_t *const map =
+        a.map ? a.map + ((int64_t)head * a.map_blocks + blockIdx.x) * a.map_blocks : nullptr;
+    const tile_list tiles = list_tiles(map, (int)((a.n_kv + TILE - 1) / TILE), chosen, &n_chosen);
+    if (group == 0) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        if (threadIdx.x == 0) load_all(base, b, &q, &k, &v, a, head, tiles);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        multiply(a, base, b, group - 1, tiles, head);
+    }
+#endif
+}
+
+/* ---- host side ----------------------------------------------------------------------------------------- */
+
+static bool map_of(encode_fn encode, CUtensorMap *map, const void *codes, int64_t rows, int64_t row_bytes)
+{
+    const cuuint64_t size[2] = {(cuuint64_t)row_bytes, (cuuint64_t)rows}, stride[1] = {(cuuint64_t)row_bytes};
+    const cuuint32_t box[2] = {128, TILE}, one[2] = {1, 1};
+    return encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, (void *)codes, size, stride, box, one,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+static bool fits_view(const oq_cu_view &v, uintptr_t alignment, int64_t step)
+{
+    return v.type == OQ_CU_BF16 && ((uintptr_t)v.data & (alignment - 1)) == 0 && v.ld % step == 0;
+}
+
+extern "C" bool oq_cu_attention_fp8_fits(const oq_cu_attention *a)
+{
+    return a->head_dim == DIM && !a->causal && !a->key_mask && !a->bias && a->q.rows > 0 && a->k.rows > 0 &&
+           (!a->block_map || a->k.rows <= (int64_t)MAX_CHOSEN * TILE) && fits_view(a->q, 16, 8) &&
+           fits_view(a->k, 16, 8) && fits_view(a->v, 16, 8) && fits_view(a->o, 4, 2) && tensor_map_encoder();
+}
+
+extern "C" bool oq_cu_attention_fp8(cudaStream_t stream, const oq_cu_attention *a,
+                                    const oq_cu_fp8_operands *codes)
+{
+    const encode_fn encode = tensor_map_encoder();
+    const int64_t q_blocks = (a->q.rows + 127) / 128, kv_blocks = (a->k.rows + 255) / 256;
+    CUtensorMap q, k, v;
+    if (!encode || !map_of(encode, &q, codes->q, q_blocks * 128 * a->n_heads, DIM) ||
+        !map_of(encode, &k, codes->k, kv_blocks * 256 * a->n_kv_heads, DIM) ||
+        !map_of(encode, &v, codes->v, DIM * a->n_kv_heads, kv_blocks * 256) ||
+        cudaFuncSetAttribute(fp8_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED) != cudaSuccess)
+        return false;
+    const fp8_args args = {a->o,           a->k.rows,      (int)(a->n_heads / a->n_kv_heads),
+                           (int)q_blocks,  (int)kv_blocks, a->scale * 1.4426950408889634f,
+                           codes->q_scale, codes->k_scale, codes->v_scale,
+                           a->block_map,   (int)q_blocks};
+    fp8_kernel<<<dim3((unsigned)q_blocks, (unsigned)a->n_heads), THREADS, SHARED, stream>>>(q, k, v, args);
+    return true;
+}
