@@ -51,6 +51,10 @@ void oq_cuda_note(oq_device *d, cudaError_t error, const char *op);
 oq_cu_view oq_cuda_view(oq_tensor t);
 bool oq_cuda_is_bf16(oq_tensor t);
 
+/* The steps before a product: in one pass where they fit, else one by one. */
+void oq_cuda_rows(oq_device *d, const oq_rows_args *a);
+oq_cu_rows oq_cuda_rows_of(const oq_rows_args *a);
+
 /* Ordered: fastest first, reference last. NULL-terminated. */
 extern const oq_linear_kernel *const oq_cuda_linear_list[];
 extern const oq_attention_kernel *const oq_cuda_attention_list[];

@@ -4,7 +4,8 @@
 
 #include "cuda/device.cuh"
 
-#define BLOCK_K 128 /* columns of a block of codes: one line of packing.c's transposition */
+#define TILE_ROWS 16
+#define BLOCK_K   128 /* columns of a block of codes: one line of packing.c's transposition */
 
 /* The number of a code. NF4 and FP4 are bitsandbytes' tables. */
 static __device__ __forceinline__ float number_of(oq_cu_code kind, int code)
@@ -51,9 +52,17 @@ static __device__ __forceinline__ float e8m0_value(uint32_t byte)
     return __uint_as_float(byte == 255 ? 0x7fc00000u : byte ? byte << 23 : 0x00400000u);
 }
 
-/* Scale of group `at` = row * groups + group. */
-static __device__ __forceinline__ float scale_of(const oq_cu_group &w, int64_t row, int64_t at)
+/* Where the part of a row in a block of columns is, counted in such parts. */
+static __device__ __forceinline__ int64_t part_at(const oq_cu_group &w, int64_t row, int64_t block)
 {
+    return (row / TILE_ROWS * w.blocks + block) * TILE_ROWS + row % TILE_ROWS;
+}
+
+/* Scale of a group of a row. */
+static __device__ __forceinline__ float scale_of(const oq_cu_group &w, int64_t row, int64_t group)
+{
+    const int per_block = BLOCK_K / w.group;
+    const int64_t at = part_at(w, row, group / per_block) * per_block + group % per_block;
     if (w.scale_kind == OQ_CU_SCALE_F32) return ((const float *)w.scales)[at];
     const uint8_t byte = ((const uint8_t *)w.scales)[at];
     if (w.scale_kind == OQ_CU_SCALE_E8M0) return e8m0_value(byte);
@@ -61,12 +70,15 @@ static __device__ __forceinline__ float scale_of(const oq_cu_group &w, int64_t r
         return __fmul_rn(element(&byte, OQ_CU_E4M3, 0), w.global[row * w.global_step]);
     if (w.scale_kind == OQ_CU_SCALE_E4M3_OVER)
         return __fdiv_rn(element(&byte, OQ_CU_E4M3, 0), w.global[row * w.global_step]);
-    return __fadd_rn(__fmul_rn(w.global[1 + byte], w.global[257 + at / 256]), w.global[0]);
+    return __fadd_rn(__fmul_rn(w.global[1 + byte], w.global[257 + (row * w.groups + group) / 256]),
+                     w.global[0]);
 }
 
 /* What is subtracted from a code's number: integers alone have it. */
-static __device__ __forceinline__ float zero_of(const oq_cu_group &w, int64_t at)
+static __device__ __forceinline__ float zero_of(const oq_cu_group &w, int64_t row, int64_t group)
 {
+    const int per_block = BLOCK_K / w.group;
+    const int64_t at = part_at(w, row, group / per_block) * per_block + group % per_block;
     return w.code != OQ_CU_INT ? 0.0f : (float)(w.zeros ? w.zeros[at] : w.zero);
 }
 
@@ -95,7 +107,8 @@ template <int BITS, scale_layout L> struct part {
 /* Where this thread's next block of columns is, of rows r and r + 8. */
 struct stream {
     const uint4 *code[2];
-    uint32_t at[2]; /* index of its first scale */
+    uint32_t at[2];    /* index of its first scale where it lies */
+    uint32_t count[2]; /* and as the format counts: nested scales */
 };
 
 template <int BITS, scale_layout L>
@@ -105,9 +118,10 @@ static __device__ __forceinline__ stream stream_at(const oq_cu_group &w, const i
     stream s;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        s.code[h] =
-            (const uint4 *)(w.codes + row[h] * w.row_bytes + (int64_t)block * (16 * BITS)) + q * (BITS / 4);
-        s.at[h] = (uint32_t)(row[h] * w.groups + (int64_t)block * layout_of<L>::GROUPS);
+        const int64_t part = part_at(w, row[h], block);
+        s.code[h] = (const uint4 *)(w.codes + part * (16 * BITS)) + q * (BITS / 4);
+        s.at[h] = (uint32_t)(part * layout_of<L>::GROUPS);
+        s.count[h] = (uint32_t)(row[h] * w.groups + (int64_t)block * layout_of<L>::GROUPS);
     }
     return s;
 }
@@ -115,8 +129,11 @@ static __device__ __forceinline__ stream stream_at(const oq_cu_group &w, const i
 template <int BITS, scale_layout L> static __device__ __forceinline__ void advance(stream &s, int blocks)
 {
 #pragma unroll
-    for (int h = 0; h < 2; h++)
-        s.code[h] += blocks * BITS, s.at[h] += (uint32_t)(blocks * layout_of<L>::GROUPS);
+    for (int h = 0; h < 2; h++) {
+        s.code[h] += blocks * (TILE_ROWS * BITS),
+            s.at[h] += (uint32_t)(blocks * TILE_ROWS * layout_of<L>::GROUPS);
+        s.count[h] += (uint32_t)(blocks * layout_of<L>::GROUPS);
+    }
 }
 
 template <int BITS, scale_layout L>
@@ -154,7 +171,7 @@ static __device__ __forceinline__ void fetch(part<BITS, L> &p, const oq_cu_group
             p.scale[h][0] = u.x, p.scale[h][1] = u.y;
         } else {
             p.scale[h][0] = __ldg((const uint16_t *)bytes);
-            p.absmax[h] = __ldg(w.global + 257 + at / 256);
+            p.absmax[h] = __ldg(w.global + 257 + s.count[h] / 256);
         }
     }
 }

@@ -177,7 +177,9 @@ static __device__ __forceinline__ place<L> place_of(const small_args &a, int64_t
 }
 
 template <int BITS, scale_layout L, int MT>
-__global__ void __launch_bounds__(THREADS, MT <= 2 ? 2 : 1) small_kernel(const __grid_constant__ small_args a)
+__global__ void __launch_bounds__(THREADS, MT == 1 && BITS == 4 ? 3
+                                           : MT <= 2            ? 2
+                                                     : 1) small_kernel(const __grid_constant__ small_args a)
 {
     extern __shared__ uint32_t shared[];
     __shared__ float map[L == NESTED_2 ? 256 : 1];
@@ -192,9 +194,8 @@ __global__ void __launch_bounds__(THREADS, MT <= 2 ? 2 : 1) small_kernel(const _
         const int64_t m = min(m0 + g + 8 * t, a.x.rows - 1); /* results of rows beyond are not stored */
         x[t] = (const __nv_bfloat16 *)a.x.data + m * a.x.ld + 4 * q;
     }
-    constexpr int DEPTH = BITS == 8 ? 2
-                          : MT == 1 ? 4
-                                    : 3; /* blocks under way; a slot is filled again when it was used */
+    constexpr int DEPTH =
+        MT == 1 || BITS == 8 ? 2 : 3; /* blocks under way; a slot is filled again when it was used */
     part<BITS, L> slot[DEPTH];
     cursor ahead;
     ahead.tile = blockIdx.x;
@@ -267,8 +268,8 @@ template <int BITS, scale_layout L> static bool run(cudaStream_t stream, const s
 extern "C" bool oq_cu_group_small_fits(const oq_cu_group *w, oq_cu_view x, oq_cu_view y)
 {
     const bool aligned = ((uintptr_t)x.data & 7) == 0 && x.ld % 4 == 0 && ((uintptr_t)w->codes & 15) == 0;
-    return aligned && w->k % BLOCK_K == 0 && w->n * w->groups < INT32_MAX && x.type == OQ_CU_BF16 &&
-           x.rows > 0 && y.rows == x.rows;
+    return aligned && w->k % BLOCK_K == 0 && (w->n + TILE_ROWS) * w->groups < INT32_MAX &&
+           x.type == OQ_CU_BF16 && x.rows > 0 && y.rows == x.rows;
 }
 
 extern "C" bool oq_cu_group_small(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w,

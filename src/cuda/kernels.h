@@ -62,6 +62,36 @@ typedef enum oq_cu_act_scale { OQ_CU_ACT_STATIC, OQ_CU_ACT_TOKEN, OQ_CU_ACT_GROU
 void oq_cu_quantize(cudaStream_t stream, oq_cu_type code, oq_cu_act_scale kind, const float *static_scale,
                     void *codes, float *scales, oq_cu_view x);
 
+/* ---- rows.cu: what happens between two products in one pass; bits as of the operations one by one ------- */
+typedef struct oq_cu_step_norm {
+    int kind; /* oq_row_norm_kind */
+    const float *weight, *bias;
+    float eps;
+    bool round_before_weight;
+} oq_cu_step_norm;
+typedef struct oq_cu_rows { /* oq_rows_args */
+    oq_cu_view x, h, r, gate, scale, shift;
+    oq_cu_step_norm r_norm, norm;
+    float one;
+    /* codes not NULL: h is not stored, its codes [rows, cols] and scales [rows] are; as oq_cu_quantize would make them */
+    void *codes;
+    float *scales;
+    const float *given; /* the static scale */
+    oq_cu_type code;
+    oq_cu_act_scale kind; /* static or token */
+} oq_cu_rows;
+bool oq_cu_rows_fits(const oq_cu_rows *a);
+void oq_cu_rows_run(cudaStream_t stream, const oq_cu_rows *a);
+/* q and k in place: norm of each head (weights NULL: none), then rope. False: not for this case, nothing was launched. */
+typedef struct oq_cu_qk {
+    oq_cu_view q, k;
+    const float *q_weight, *k_weight, *cos, *sin;
+    float eps;
+    bool round_before_weight, half;
+    int64_t head_dim;
+} oq_cu_qk;
+bool oq_cu_qk_norm_rope(cudaStream_t stream, const oq_cu_qk *a);
+
 /* ---- decode.cu ----------------------------------------------------------------------------------------- */
 void oq_cu_to_bf16(cudaStream_t stream, void *dst, const float *src, int64_t n);
 /* Weight codes [n,k] with one scale per block_n x block_k (0: whole) -> bf16, rounded once. scales NULL: 1.
@@ -87,23 +117,24 @@ typedef enum oq_cu_scale {
     OQ_CU_SCALE_E4M3_OVER, /* one byte, divided by `global` */
     OQ_CU_SCALE_NESTED /* one byte; map[byte] * absmax[group of the whole matrix / 256] + offset, all in `global` */
 } oq_cu_scale;
-/* W[n,k] in groups of `group` columns (16, 32, 64 or 128). Codes: rows of blocks of 128 columns, the last one padded
- * with zeros; in a block, units of four codes are transposed: unit 8 q + j holds columns 16 j + 4 q .. + 3, so that a
- * thread that multiplies columns 4 q of every sixteen reads its part of the block in one piece. Four-bit codes: two a
- * byte, the first in the low half. */
+/* W[n,k] in groups of `group` columns (16, 32, 64 or 128), laid out as products read it: by tiles of 16 rows, in a tile by
+ * blocks of 128 columns, in a block by rows; rows and columns are filled up with zeros. The part of one row in one block
+ * is 32 units of four codes, transposed: unit 8 q + j holds columns 16 j + 4 q .. + 3, so that a thread that multiplies
+ * columns 4 q of every sixteen reads its units in one piece, and a warp 16 rows in one. Four-bit codes: two a byte, the
+ * first in the low half. Scales and zeros of a row's groups in a block lie in the same order. */
 typedef struct oq_cu_group {
     const uint8_t *codes;
     oq_cu_code code;
     int bits; /* 4 or 8 */
     oq_cu_scale scale_kind;
-    const void *scales; /* [n, groups] */
-    const uint8_t *zeros; /* [n, groups], or NULL: `zero` everywhere. Integers: value = (code - zero) * scale */
+    const void *scales;
+    const uint8_t *zeros; /* like scales; NULL: `zero` everywhere. Integers: value = (code - zero) * scale */
     int zero;
     const float *global;
     int global_step; /* 1: one global scale for each row */
     int group;
-    int64_t groups; /* of a row */
-    int64_t n, k, row_bytes;
+    int64_t groups; /* of a row, as the format counts them */
+    int64_t n, k, blocks;
 } oq_cu_group;
 /* Rows [first, first + dst.rows) -> dst [rows, k] in bf16 (rounded once) or f32. */
 void oq_cu_group_decode(cudaStream_t stream, oq_cu_view dst, const oq_cu_group *w, int64_t first);

@@ -150,6 +150,95 @@ static int all_finite(oq_device *d, oq_tensor x)
     return d->failed == cudaSuccess && flag == 1;
 }
 
+/* ---- fusions ------------------------------------------------------------------------------------------- */
+
+static oq_cu_step_norm step_of(const oq_row_norm *n, oq_tensor as)
+{
+    return (oq_cu_step_norm){.kind = (int)n->kind,
+                             .weight = n->weight,
+                             .bias = n->bias,
+                             .eps = n->eps,
+                             .round_before_weight =
+                                 n->kind == OQ_RMS_NORM && n->round_before_weight && oq_cuda_is_bf16(as)};
+}
+
+oq_cu_rows oq_cuda_rows_of(const oq_rows_args *a)
+{
+    oq_cu_rows r = {.x = oq_cuda_view(a->x),
+                    .h = oq_cuda_view(a->h),
+                    .r = oq_cuda_view(a->r),
+                    .gate = oq_cuda_view(a->gate),
+                    .scale = oq_cuda_view(a->scale),
+                    .shift = oq_cuda_view(a->shift),
+                    .one = a->one};
+    if (a->r.rows) r.r_norm = step_of(&a->r_norm, a->r);
+    if (a->h.rows) r.norm = step_of(&a->norm, a->h);
+    return r;
+}
+
+static void norm_step(oq_device *d, const oq_row_norm *n, oq_tensor y, oq_tensor x)
+{
+    const oq_norm_args a = {.x = x,
+                            .y = y,
+                            .weight = n->weight,
+                            .bias = n->bias,
+                            .eps = n->eps,
+                            .round_before_weight = n->round_before_weight};
+    n->kind == OQ_RMS_NORM ? rms_norm(d, &a) : layer_norm(d, &a);
+}
+
+/* The operations one by one, as operations.c of the networks' room calls them. */
+static void rows_one_by_one(oq_device *d, const oq_rows_args *a)
+{
+    if (a->r.rows) {
+        if (a->r_norm.kind) norm_step(d, &a->r_norm, a->r, a->r);
+        add_gated(d, a->x, a->x, a->gate, a->r);
+    }
+    if (!a->h.rows) return;
+    const bool modulated = a->scale.rows || a->shift.rows;
+    if (a->norm.kind) norm_step(d, &a->norm, a->h, a->x);
+    if (modulated) modulate(d, a->h, a->norm.kind ? a->h : a->x, a->scale, a->shift, a->one);
+}
+
+void oq_cuda_rows(oq_device *d, const oq_rows_args *a)
+{
+    oq_cuda_enter(d);
+    const oq_cu_rows r = oq_cuda_rows_of(a);
+    if (!oq_cu_rows_fits(&r)) {
+        rows_one_by_one(d, a);
+        return;
+    }
+    oq_cu_rows_run(d->stream, &r);
+    oq_cuda_done(d, "rows");
+}
+
+static void qk_norm_rope(oq_device *d, const oq_qk_args *a)
+{
+    oq_cuda_enter(d);
+    const oq_cu_qk qk = {.q = oq_cuda_view(a->q),
+                         .k = oq_cuda_view(a->k),
+                         .q_weight = a->q_weight,
+                         .k_weight = a->k_weight,
+                         .cos = a->cos,
+                         .sin = a->sin,
+                         .eps = a->eps,
+                         .round_before_weight = a->round_before_weight && oq_cuda_is_bf16(a->q),
+                         .half = a->kind == OQ_ROPE_HALF,
+                         .head_dim = a->head_dim};
+    if (!oq_cu_qk_norm_rope(d->stream, &qk)) {
+        oq_norm_args n = {.eps = a->eps, .group = a->head_dim, .round_before_weight = a->round_before_weight};
+        oq_rope_args r = {.cos = a->cos, .sin = a->sin, .head_dim = a->head_dim, .kind = a->kind};
+        for (int i = 0; i < 2; i++) {
+            n.x = n.y = r.x = i == 0 ? a->q : a->k;
+            n.weight = i == 0 ? a->q_weight : a->k_weight;
+            r.n_heads = i == 0 ? a->n_heads : a->n_kv_heads;
+            if (n.weight) rms_norm(d, &n);
+            rope(d, &r);
+        }
+    }
+    oq_cuda_done(d, "qk_norm_rope");
+}
+
 void oq_cuda_ops_init(oq_ops *out)
 {
     *out = (oq_ops){.rms_norm = rms_norm,
@@ -165,5 +254,7 @@ void oq_cuda_ops_init(oq_ops *out)
                     .embed = embed,
                     .permute = permute,
                     .upsample2x = upsample2x,
-                    .all_finite = all_finite};
+                    .all_finite = all_finite,
+                    .rows = oq_cuda_rows,
+                    .qk_norm_rope = qk_norm_rope};
 }

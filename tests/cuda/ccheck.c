@@ -237,6 +237,7 @@ static void check_all(ccheck *c)
            info.memory_bytes);
     ccheck_backend(c);
     ccheck_ops(c);
+    ccheck_fused(c);
     ccheck_linear(c);
     ccheck_attention(c);
     ccheck_conv2d(c);

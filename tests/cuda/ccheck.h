@@ -72,6 +72,7 @@ void ccheck_linear(ccheck *c);
 void ccheck_attention(ccheck *c);
 void ccheck_conv2d(ccheck *c);
 void ccheck_ops(ccheck *c);
+void ccheck_fused(ccheck *c);
 void ccheck_backend(ccheck *c);
 
 #endif

@@ -7,7 +7,8 @@
 
 static bool accepts(const oq_linear_spec *spec)
 {
-    return !spec->scheme.act && oq_cuda_packing_of(spec).type == OQ_CU_F32;
+    const oq_cuda_packing p = oq_cuda_packing_of(spec);
+    return !spec->scheme.act && p.type == OQ_CU_F32 && !p.grouped;
 }
 
 static size_t scratch_bytes(const oq_linear_spec *spec, int64_t m)

@@ -52,4 +52,5 @@ const oq_linear_kernel oq_cuda_linear_wfp8_afp8_sm90 = {.name = "linear_wfp8_afp
                                                         .packed_bytes = oq_cuda_packed_bytes,
                                                         .pack = oq_cuda_pack,
                                                         .scratch_bytes = scratch_bytes,
-                                                        .run = run};
+                                                        .run = run,
+                                                        .fuses = oq_cuda_fuses_rows};

@@ -65,4 +65,5 @@ const oq_linear_kernel oq_cuda_linear_wi8_ai8_sm80 = {.name = "linear_wi8_ai8_sm
                                                       .packed_bytes = oq_cuda_packed_bytes,
                                                       .pack = oq_cuda_pack,
                                                       .scratch_bytes = scratch_bytes,
-                                                      .run = run};
+                                                      .run = run,
+                                                      .fuses = oq_cuda_fuses_rows};

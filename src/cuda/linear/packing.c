@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-#define GROUP_BLOCK 128 /* columns of a block of codes */
+#define GROUP_BLOCK 128 /* columns of a block of codes, and rows of a tile: kernels.h, oq_cu_group */
+#define GROUP_TILE  16
 
 /* Formats and element types are known by name: the plugin has its own copies of neither. */
 static bool element_is(const oq_format *f, const char *name)
@@ -53,8 +54,19 @@ static bool group_of(oq_cu_group *g, const oq_format *f, int64_t n, int64_t k)
     else
         return false;
     g->groups = oq_ceil_div(k, f->block_k);
-    g->row_bytes = oq_ceil_div(k, GROUP_BLOCK) * GROUP_BLOCK * g->bits / 8;
+    g->blocks = oq_ceil_div(k, GROUP_BLOCK);
     return true;
+}
+
+/* Parts of rows in blocks, filled up to whole tiles. */
+static size_t group_parts(const oq_cu_group *g)
+{
+    return (size_t)(oq_ceil_div(g->n, GROUP_TILE) * GROUP_TILE * g->blocks);
+}
+
+static size_t scale_bytes(const oq_cu_group *g)
+{
+    return g->scale_kind == OQ_CU_SCALE_F32 ? 4 : 1;
 }
 
 static oq_cuda_packing grouped_packing(oq_cuda_packing p, const oq_linear_spec *spec)
@@ -62,10 +74,10 @@ static oq_cuda_packing grouped_packing(oq_cuda_packing p, const oq_linear_spec *
     const oq_format *f = spec->scheme.weight;
     const int64_t n = spec->n, k = spec->k;
     p.grouped = true;
-    p.scale_at = oq_align_up((size_t)(n * p.group.row_bytes), OQ_CUDA_ALIGN);
-    size_t at = oq_align_up(p.scale_at + f->plane_bytes(f, OQ_PLANE_SCALE, n, k), OQ_CUDA_ALIGN);
-    const size_t zeros = f->planes >> OQ_PLANE_ZERO & 1u ? f->plane_bytes(f, OQ_PLANE_ZERO, n, k) : 0;
-    if (zeros) p.zero_at = at, at = oq_align_up(at + zeros, OQ_CUDA_ALIGN);
+    const size_t groups = group_parts(&p.group) * (size_t)(GROUP_BLOCK / p.group.group);
+    p.scale_at = oq_align_up(group_parts(&p.group) * (size_t)(GROUP_BLOCK * p.group.bits / 8), OQ_CUDA_ALIGN);
+    size_t at = oq_align_up(p.scale_at + groups * scale_bytes(&p.group), OQ_CUDA_ALIGN);
+    if (f->planes >> OQ_PLANE_ZERO & 1u) p.zero_at = at, at = oq_align_up(at + groups, OQ_CUDA_ALIGN);
     const size_t global = f->planes >> OQ_PLANE_GLOBAL & 1u ? f->plane_bytes(f, OQ_PLANE_GLOBAL, n, k) : 0;
     if (global) p.global_at = at, at = oq_align_up(at + global, OQ_CUDA_ALIGN);
     p.input_at = at;
@@ -146,31 +158,49 @@ static void block_codes(uint8_t *block, const uint8_t *row, int64_t first, const
     }
 }
 
-/* Rows of codes with their units of four transposed in each block of 128 columns: see oq_cu_group. */
+static int64_t part_at(const oq_cu_group *g, int64_t row, int64_t block)
+{
+    return (row / GROUP_TILE * g->blocks + block) * GROUP_TILE + row % GROUP_TILE;
+}
+
 static void pack_codes(uint8_t *dst, const uint8_t *src, const oq_cu_group *g, int bits)
 {
     const size_t unit = (size_t)g->bits / 2;
     uint8_t block[GROUP_BLOCK];
+    memset(dst, 0, group_parts(g) * 32 * unit);
     for (int64_t r = 0; r < g->n; r++)
-        for (int64_t c = 0; c < g->k; c += GROUP_BLOCK, dst += 32 * unit) {
-            block_codes(block, src + r * ((g->k * bits + 7) / 8), c, g, bits);
+        for (int64_t b = 0; b < g->blocks; b++) {
+            uint8_t *const to = dst + (size_t)part_at(g, r, b) * 32 * unit;
+            block_codes(block, src + r * ((g->k * bits + 7) / 8), b * GROUP_BLOCK, g, bits);
             for (size_t j = 0; j < 8; j++)
                 for (size_t q = 0; q < 4; q++)
-                    memcpy(dst + (8 * q + j) * unit, block + (4 * j + q) * unit, unit);
+                    memcpy(to + (8 * q + j) * unit, block + (4 * j + q) * unit, unit);
+        }
+}
+
+/* Scales or zeros [n, groups] of `each` bytes in the codes' order. */
+static void pack_of_groups(char *dst, const char *src, const oq_cu_group *g, size_t each)
+{
+    const int64_t per_block = GROUP_BLOCK / g->group;
+    memset(dst, 0, group_parts(g) * (size_t)per_block * each);
+    for (int64_t r = 0; r < g->n; r++)
+        for (int64_t b = 0; b < g->blocks; b++) {
+            const int64_t first = b * per_block, count = oq_min_i64(per_block, g->groups - first);
+            memcpy(dst + (size_t)(part_at(g, r, b) * per_block) * each,
+                   src + (size_t)(r * g->groups + first) * each, (size_t)count * each);
         }
 }
 
 static void pack_group(char *dst, const oq_planes *src, const oq_cuda_packing *p, const oq_linear_spec *spec)
 {
     const oq_format *f = spec->scheme.weight;
-    const int64_t n = spec->n, k = spec->k;
     const int bits = int_bits(f);
     pack_codes((uint8_t *)dst, src->plane[OQ_PLANE_DATA], &p->group, bits ? bits : p->group.bits);
-    memcpy(dst + p->scale_at, src->plane[OQ_PLANE_SCALE], f->plane_bytes(f, OQ_PLANE_SCALE, n, k));
-    if (p->zero_at)
-        memcpy(dst + p->zero_at, src->plane[OQ_PLANE_ZERO], f->plane_bytes(f, OQ_PLANE_ZERO, n, k));
+    pack_of_groups(dst + p->scale_at, src->plane[OQ_PLANE_SCALE], &p->group, scale_bytes(&p->group));
+    if (p->zero_at) pack_of_groups(dst + p->zero_at, src->plane[OQ_PLANE_ZERO], &p->group, 1);
     if (p->global_at)
-        memcpy(dst + p->global_at, src->plane[OQ_PLANE_GLOBAL], f->plane_bytes(f, OQ_PLANE_GLOBAL, n, k));
+        memcpy(dst + p->global_at, src->plane[OQ_PLANE_GLOBAL],
+               f->plane_bytes(f, OQ_PLANE_GLOBAL, spec->n, spec->k));
 }
 
 oq_cu_group oq_cuda_packed_group(const oq_cuda_packing *p, const void *packed)
@@ -213,6 +243,21 @@ size_t oq_cuda_codes_bytes(const oq_linear_spec *spec, int64_t m)
     return oq_align_up((size_t)(m * spec->k), OQ_CUDA_ALIGN) + scales_bytes(spec, m);
 }
 
+/* The steps of args->rows: to codes (true), or to x. */
+static bool rows_to_codes(oq_device *d, const oq_linear_args *a, oq_cu_type code, oq_cu_act_scale kind,
+                          const float *given, const oq_cuda_codes *codes)
+{
+    oq_cu_rows r = oq_cuda_rows_of(a->rows);
+    r.codes = codes->data, r.scales = codes->scale, r.given = given;
+    r.code = code, r.kind = kind;
+    if (kind == OQ_CU_ACT_GROUP || !oq_cu_rows_fits(&r)) {
+        oq_cuda_rows(d, a->rows);
+        return false;
+    }
+    oq_cu_rows_run(d->stream, &r);
+    return true;
+}
+
 oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows, void *at)
 {
     const oq_linear_spec *spec = a->spec;
@@ -224,10 +269,17 @@ oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t fi
     const oq_cuda_codes codes = {
         .data = at,
         .scale = (float *)(void *)((char *)at + oq_align_up((size_t)(rows * spec->k), OQ_CUDA_ALIGN))};
-    oq_cu_quantize(d->stream, code, kind,
-                   kind == OQ_CU_ACT_STATIC ? oq_cuda_packed_input(&p, a->packed) : NULL, codes.data,
-                   codes.scale, oq_cuda_view(oq_tensor_rows(a->x, first, rows)));
+    const float *given = kind == OQ_CU_ACT_STATIC ? oq_cuda_packed_input(&p, a->packed) : NULL;
+    if (a->rows && rows_to_codes(d, a, code, kind, given, &codes)) return codes;
+    oq_cu_quantize(d->stream, code, kind, given, codes.data, codes.scale,
+                   oq_cuda_view(oq_tensor_rows(a->x, first, rows)));
     return codes;
+}
+
+unsigned oq_cuda_fuses_rows(const oq_linear_spec *spec)
+{
+    (void)spec;
+    return OQ_FUSE_ROWS;
 }
 
 void oq_cuda_linear_simt(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows,

@@ -42,8 +42,11 @@ typedef struct oq_cuda_codes {
     float *scale; /* [m], or [k/128][m] */
 } oq_cuda_codes;
 size_t oq_cuda_codes_bytes(const oq_linear_spec *spec, int64_t m);
-/* Quantizes rows [first, first + rows) of x into scratch at `at`. */
+/* Quantizes rows [first, first + rows) of x into scratch at `at`. Where args->rows lead to x, all rows are made at once, and
+ * straight to codes if they can be. */
 oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows, void *at);
+
+unsigned oq_cuda_fuses_rows(const oq_linear_spec *spec); /* OQ_FUSE_ROWS: `fuses` of kernels that call oq_cuda_quantize once */
 
 /* Rows [first, first + rows) of the product by the reference; codes NULL: x itself. */
 void oq_cuda_linear_simt(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows,
