@@ -240,11 +240,12 @@ void oq_cu_attention_blocks(cudaStream_t stream, uint8_t *map, const oq_cu_atten
 
 /* ---- conv.cu ------------------------------------------------------------------------------------------- */
 typedef struct oq_cu_im2col {
-    oq_cu_view x; /* [B*H*W, c_in] */
-    int64_t h, w, oh, ow;
-    int kh, kw, stride, pad_top, pad_left;
-    int64_t first, rows; /* output pixels of this chunk, counted over the batch */
-    int64_t ld;          /* columns of one row of dst: kh*kw*c_in, padded with zeros */
+    oq_cu_view x;      /* [B*frames*H*W, c_in] */
+    oq_cu_view before; /* [B*n_before*H*W, c_in]: the frames before x's first; further back are zeros */
+    int64_t h, w, oh, ow, frames, out_frames, n_before;
+    int kt, kh, kw, stride, stride_t, pad_top, pad_left, pad_front;
+    int64_t first, rows; /* output pixels of this chunk, counted over batch and frames */
+    int64_t ld;          /* columns of one row of dst: kt*kh*kw*c_in, padded with zeros */
 } oq_cu_im2col;
 void oq_cu_im2col_run(cudaStream_t stream, void *dst, const oq_cu_im2col *a); /* dst has x's type */
 /* f32 [rows, k] -> bf16 [rows, ld] with zero columns, rows up to padded_rows zero. */

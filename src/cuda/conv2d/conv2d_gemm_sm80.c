@@ -12,23 +12,27 @@
 typedef struct geometry {
     int64_t k, ld; /* columns of a gathered row, and with padding */
     int64_t n, n_pad;
-    int64_t oh, ow, rows, piece;
+    int64_t oh, ow, frames, rows, piece;                 /* frames: of the output */
     bool direct;                                         /* x is its own gathered matrix */
     size_t weight_at, bias_at, gather_at, out_at, bytes; /* in scratch */
 } geometry;
 
 /* Sizes are for F32, which BF16 fits into. */
-static geometry geometry_of(const oq_conv2d_spec *s, int64_t batch, int64_t h, int64_t w)
+static geometry geometry_of(const oq_conv2d_spec *s, int64_t batch, int64_t frames, int64_t h, int64_t w)
 {
-    geometry g = {.k = s->c_in * s->kh * s->kw, .n = s->c_out};
+    geometry g = {.k = s->c_in * oq_conv2d_taps_t(s) * s->kh * s->kw, .n = s->c_out};
     g.ld = oq_ceil_div(g.k, 8) * 8;
     g.n_pad = oq_ceil_div(g.n, 8) * 8;
-    g.oh = (h + s->pad_top + s->pad_bottom - s->kh) / s->stride + 1;
-    g.ow = (w + s->pad_left + s->pad_right - s->kw) / s->stride + 1;
-    g.rows = batch * g.oh * g.ow;
-    g.direct = s->kh == 1 && s->kw == 1 && s->stride == 1 && s->pad_top == 0 && s->pad_left == 0 &&
-               s->pad_bottom == 0 && s->pad_right == 0 && g.ld == g.k;
-    g.piece = oq_min_i64(g.rows, oq_max_i64(PIECE_BYTES / (4 * g.ld) / 128 * 128, 128));
+    g.oh = oq_conv2d_out_h(s, h);
+    g.ow = oq_conv2d_out_w(s, w);
+    g.frames = frames ? oq_conv2d_out_frames(s, frames) : 1;
+    g.rows = batch * g.frames * g.oh * g.ow;
+    g.direct = s->kh == 1 && s->kw == 1 && s->stride == 1 &&
+               (s->kt == 0 || (s->kt == 1 && s->stride_t == 1 && s->pad_front == 0)) && s->pad_top == 0 &&
+               s->pad_left == 0 && s->pad_bottom == 0 && s->pad_right == 0 && g.ld == g.k;
+    g.piece = oq_max_i64(PIECE_BYTES / (4 * g.ld) / 128 * 128, 128);
+    if (s->kt == 0)
+        g.piece = oq_min_i64(g.rows, g.piece); /* a video's frames are not known when scratch is measured */
     if (g.direct && g.n_pad == g.n) g.piece = g.rows;
     g.bias_at = oq_align_up((size_t)(g.n_pad * g.ld) * 4, OQ_CUDA_ALIGN);
     g.gather_at = g.bias_at + oq_align_up((size_t)g.n_pad * 4, OQ_CUDA_ALIGN);
@@ -39,20 +43,20 @@ static geometry geometry_of(const oq_conv2d_spec *s, int64_t batch, int64_t h, i
 
 static bool accepts(const oq_conv2d_spec *spec)
 {
-    return spec->kt == 0 && oq_conv2d_enlarge(spec) == 1 && spec->stride >= 1 && spec->c_in > 0 &&
-           spec->c_out > 0;
+    return oq_conv2d_enlarge(spec) == 1 && (spec->kt == 0 || spec->stride_t >= 1) && spec->stride >= 1 &&
+           spec->c_in > 0 && spec->c_out > 0;
 }
 
 static size_t packed_bytes(const oq_conv2d_spec *s)
 {
-    return (size_t)(s->c_out * s->c_in * s->kh * s->kw) * sizeof(float);
+    return (size_t)(s->c_out * s->c_in * oq_conv2d_taps_t(s) * s->kh * s->kw) * sizeof(float);
 }
 
-/* [c_out, c_in, kh, kw] -> [c_out, kh, kw, c_in] */
+/* [c_out, c_in, kt, kh, kw] -> [c_out, kt, kh, kw, c_in] */
 static void pack(void *dst, const float *weight, const oq_conv2d_spec *s)
 {
     float *to = dst;
-    const int64_t taps = (int64_t)s->kh * s->kw;
+    const int64_t taps = (int64_t)oq_conv2d_taps_t(s) * s->kh * s->kw;
     for (int64_t o = 0; o < s->c_out; o++)
         for (int64_t t = 0; t < taps; t++)
             for (int64_t c = 0; c < s->c_in; c++) *to++ = weight[(o * s->c_in + c) * taps + t];
@@ -60,7 +64,7 @@ static void pack(void *dst, const float *weight, const oq_conv2d_spec *s)
 
 static size_t scratch_bytes(const oq_conv2d_spec *spec, int64_t batch, int64_t h, int64_t w)
 {
-    return geometry_of(spec, batch, h, w).bytes;
+    return geometry_of(spec, batch, 0, h, w).bytes;
 }
 
 /* Output pixels [first, first + rows). */
@@ -68,7 +72,15 @@ static bool run_piece(oq_device *d, const oq_conv2d_args *a, const geometry *g, 
                       int64_t rows)
 {
     const bool bf16 = oq_cuda_is_bf16(a->x);
+    const oq_conv2d_spec *s = a->spec;
     oq_cu_im2col im = {.x = oq_cuda_view(a->x),
+                       .before = oq_cuda_view(a->before),
+                       .frames = s->kt ? a->frames : 1,
+                       .out_frames = g->frames,
+                       .n_before = s->kt ? a->n_before : 0,
+                       .kt = oq_conv2d_taps_t(s),
+                       .stride_t = s->kt ? s->stride_t : 1,
+                       .pad_front = s->kt ? s->pad_front : 0,
                        .h = a->h,
                        .w = a->w,
                        .oh = g->oh,
@@ -105,7 +117,7 @@ static bool run_piece(oq_device *d, const oq_conv2d_args *a, const geometry *g, 
 static void run(oq_device *d, const oq_conv2d_args *a)
 {
     oq_cuda_enter(d);
-    const geometry g = geometry_of(a->spec, a->batch, a->h, a->w);
+    const geometry g = geometry_of(a->spec, a->batch, a->spec->kt ? a->frames : 0, a->h, a->w);
     char *scratch = (char *)oq_align_up((size_t)a->scratch, OQ_CUDA_ALIGN);
     const bool bf16 = oq_cuda_is_bf16(a->x);
     oq_cu_pad_weight(d->stream, scratch + g.weight_at, bf16, a->packed, g.n, g.k, g.n_pad, g.ld);

@@ -8,7 +8,8 @@
 
 static bool accepts(const oq_linear_spec *spec)
 {
-    return !spec->scheme.act && oq_cuda_packing_of(spec).scaled;
+    const oq_cuda_packing p = oq_cuda_packing_of(spec);
+    return !spec->scheme.act && (p.scaled || p.blocks);
 }
 
 static size_t scratch_bytes(const oq_linear_spec *spec, int64_t m)
@@ -52,7 +53,15 @@ static bool run_fast(oq_device *d, const oq_linear_args *a)
 static void run(oq_device *d, const oq_linear_args *a)
 {
     oq_cuda_enter(d);
-    if (!run_fast(d, a)) oq_cuda_linear_simt(d, a, 0, a->x.rows, NULL);
+    if (run_fast(d, a)) {
+        oq_cuda_done(d, "linear_wany_abf16_sm80");
+        return;
+    }
+    if (oq_cuda_packing_of(a->spec).blocks) {
+        oq_cuda_linear_wf32_af32_sm80.run(d, a);
+        return;
+    }
+    oq_cuda_linear_simt(d, a, 0, a->x.rows, NULL);
     oq_cuda_done(d, "linear_wany_abf16_sm80");
 }
 

@@ -98,7 +98,7 @@ oq_cuda_packing oq_cuda_packing_of(const oq_linear_spec *spec)
     else if (element_is(f, "I8") && f->planes == scaled)
         p.type = OQ_CU_I8, p.scaled = true;
     else
-        p.decoded = true;
+        p.decoded = true, p.blocks = f->block != NULL;
     size_t n_scales = 0;
     if (p.scaled) {
         const bool blocks = f->block_k != 0;

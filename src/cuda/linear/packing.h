@@ -10,6 +10,7 @@
 typedef struct oq_cuda_packing {
     oq_cu_type type;                  /* of the codes; formats without codes of their own are stored as f32 */
     bool decoded;                     /* stored by decode_row */
+    bool blocks;                      /* decoded from GGUF's blocks */
     bool scaled;                      /* has scales */
     bool grouped;                     /* `group` says all; nothing else but input_at and bytes has a meaning */
     oq_cu_group group;                /* without addresses */
