@@ -267,8 +267,22 @@ static void store_pixels(const conv_job *job, const float *c, int64_t row, int64
     }
 }
 
-/* One panel of one phase over all pixels of the block. */
-static void multiply(const conv_job *job, const block *b, int64_t phase, int64_t panel, const float *weight)
+/* Row i of the input under block `b` (its present frame), into L2: copying it then does not wait for memory. */
+static void prefetch_row(const conv_job *job, const block *b, int64_t i)
+{
+    const oq_conv2d_args *const a = job->a;
+    const oq_conv2d_spec *const s = job->s;
+    const int64_t frame = b->entry * job->frames + (s->kt ? b->frame * s->stride_t + s->kt - 1 - s->pad_front : 0);
+    const int64_t y = b->y * s->stride - s->pad_top + i, x = oq_max_i64(0, b->x * s->stride - s->pad_left);
+    if (y < 0 || y >= a->h || frame < 0 || frame >= a->batch * job->frames) return;
+    const int64_t n = oq_min_i64(span(&job->g, s, b->cols, job->g.kw), a->w - x);
+    const char *const row = oq_elem_row(&a->x, (frame * a->h + y) * a->w + x);
+    for (int64_t at = 0; at < n * a->x.ld * (int64_t)a->x.dtype->bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
+}
+
+/* One panel of one phase over all pixels of the block; `next`: the block to fetch meanwhile, or NULL. */
+static void multiply(const conv_job *job, const block *b, const block *next, int64_t phase, int64_t panel,
+                     const float *weight)
 {
     const oq_conv2d_spec *const s = job->s;
     const geometry *const g = &job->g;
@@ -283,7 +297,9 @@ static void multiply(const conv_job *job, const block *b, int64_t phase, int64_t
     tile t = {.lda = s->stride * g->pixel, .at = at, .runs = runs, .k = g->run, .c = c, .ldc = TILE_COLS};
     t.b = weight + b->first_tap * g->kh * g->run * nv * VF;
     const int64_t tiles = oq_ceil_div(b->cols, TILE_ROWS);
-    for (int64_t y = 0; y < b->rows; y++)
+    const int64_t coming = next ? span(g, s, next->rows, g->kh) : 0;
+    for (int64_t y = 0; y < b->rows; y++) {
+        for (int64_t i = y * coming / b->rows; i < (y + 1) * coming / b->rows; i++) prefetch_row(job, next, i);
         for (int64_t x = 0, n; x < b->cols; x += n) {
             n = oq_min_i64(oq_ceil_div(b->cols, tiles), b->cols - x);
             t.a = b->band + (y * s->stride + py) * row_pitch + (x * s->stride + px) * g->pixel;
@@ -291,25 +307,36 @@ static void multiply(const conv_job *job, const block *b, int64_t phase, int64_t
             const int64_t row = image + ((b->y + y) * g->up + py) * ow + (b->x + x) * g->up + px;
             store_pixels(job, c, row, g->up, n, panel * TILE_COLS, nv);
         }
+    }
 }
 
-static void run_task(const conv_job *job, int64_t i, float *band)
+static block block_of(const conv_job *job, int64_t i)
 {
     const geometry *const g = &job->g;
     const int64_t share = i % job->shares, across = i / job->shares % job->across;
     const int64_t down = i / job->shares / job->across % job->down;
     const int64_t image = i / job->shares / job->across / job->down;
-    block b = {.entry = image / job->out_frames, .frame = image % job->out_frames, .band = band};
+    block b = {.entry = image / job->out_frames, .frame = image % job->out_frames};
     b.y = down * g->rows, b.x = across * g->cols;
     b.rows = oq_min_i64(g->rows, g->grid_h - b.y);
     b.cols = oq_min_i64(g->cols, g->grid_w - b.x);
     b.panel = share * job->panels;
     b.end_panel = oq_min_i64(b.panel + job->panels, g->n_panels);
+    return b;
+}
+
+static void run_task(const conv_job *job, int64_t i, float *band)
+{
+    const geometry *const g = &job->g;
+    block b = block_of(job, i), next;
+    const bool more = i + 1 < job->n_tasks;
+    b.band = band;
+    if (more) next = block_of(job, i + 1);
     fill_band(job, &b);
     const int64_t depth = g->taps_t * g->kh * g->run, phase_size = phase_dwords(job->s, g);
     for (int64_t panel = b.panel; panel < b.end_panel; panel++)
         for (int64_t phase = 0; phase < g->phases; phase++)
-            multiply(job, &b, phase, panel,
+            multiply(job, &b, more && panel == b.panel && phase == 0 ? &next : NULL, phase, panel,
                      (const float *)job->a->packed + phase * phase_size + panel * depth * TILE_COLS);
 }
 

@@ -3,8 +3,13 @@
 
 const oq_conv2d_kernel *const oq_cpu_conv2d_list[] = {
 #if defined(__x86_64__)
-    &oq_conv2d_wbf16_amx, &oq_conv2d_wbf16_avx512bf16,
-    &oq_conv2d_avx512,    &oq_conv2d_avx2,
+    &oq_conv2d_wbf16_amx,
+    &oq_conv2d_wbf16_avx512bf16,
+    &oq_conv2d_winograd_avx512,
+    &oq_conv2d_avx512,
+    &oq_conv2d_winograd_avx2,
+    &oq_conv2d_avx2,
 #endif
-    &oq_conv2d_ref,       NULL,
+    &oq_conv2d_ref,
+    NULL,
 };
