@@ -88,6 +88,8 @@ extern const oq_format oq_format_int8_scb;
 /* OCP microscaling: SCALE u8 [n, ceil(k/32)], 2^(byte - 127). mxfp8: DATA e4m3 [n,k]. mxfp4 and mxfp4_q725 (e2m1) are read
  * alike; they differ in how a power of two is chosen: float4.h. */
 extern const oq_format oq_format_mxfp8, oq_format_mxfp4, oq_format_mxfp4_q725;
+/* mxfp4 with GLOBAL f32 [n, ceil(k/512)]: value = code * (2^(byte - 127) * global). */
+extern const oq_format oq_format_mxfp4_dual;
 /* e2m1; SCALE e4m3 [n, ceil(k/16)], GLOBAL f32 [1]. Value = code * (scale * global). */
 extern const oq_format oq_format_nvfp4;
 /* The same with GLOBAL f32 [n]: fused parts keep their own. */
@@ -136,6 +138,7 @@ typedef enum oq_act_scale {
     OQ_ACT_DYNAMIC_MX_FLOOR, /* floor(log2 amax) less the type's largest exponent: OCP's rule, for e4m3 too */
     OQ_ACT_DYNAMIC_MX_CEIL,  /* nothing saturates, in e2m1 neither */
     OQ_ACT_DYNAMIC_MX_EVEN,  /* OCP's rule for an amax that is rounded to the type's mantissa first */
+    OQ_ACT_DYNAMIC_MX_DUAL, /* a power of two per 32 columns times an f32 per 512, as mxfp4_dual chooses them */
     OQ_ACT_STATIC_NVFP4,    /* an e4m3 scale per row and 16 columns, times plane INPUT_SCALE */
     OQ_ACT_DYNAMIC_NVFP4,   /* the same times amax / 2688 of all of x */
     OQ_N_ACT_SCALES
@@ -143,7 +146,8 @@ typedef enum oq_act_scale {
 #define OQ_ACT_GROUP 128
 #define OQ_ACT_MX_GROUP 32
 #define OQ_ACT_NVFP4_GROUP 16
-/* "none", "static_tensor", "dynamic_token", "dynamic_group128", "dynamic_mx32" (and _q725, _floor, _ceil, _even),
+#define OQ_ACT_DUAL_GROUP 512
+/* "none", "static_tensor", "dynamic_token", "dynamic_group128", "dynamic_mx32" (and _q725, _floor, _ceil, _even, _dual),
  * "static_nvfp4", "dynamic_nvfp4" */
 const char *oq_act_scale_name(oq_act_scale s);
 int64_t oq_act_run(oq_act_scale s, int64_t k); /* columns under one scale: k, 128, 32 or 16 */

@@ -18,6 +18,7 @@ const oq_format *const oq_format_list[] = {
     &oq_format_mxfp8,
     &oq_format_mxfp4,
     &oq_format_mxfp4_q725,
+    &oq_format_mxfp4_dual,
     &oq_format_nvfp4,
     &oq_format_nvfp4_rows,
     &oq_format_nvfp4_inverse,

@@ -13,6 +13,9 @@ void oq_span_decode_row(const oq_format *f, float *dst, const oq_planes *src, in
 /* Largest |x| of rows x cols values, rows `ld` apart; NaN if any is not finite. */
 float oq_amax(const float *x, int64_t rows, int64_t cols, int64_t ld);
 
+/* The f32 scale of up to 512 numbers of a dual format: their largest magnitude becomes 6. NaN where one is not finite. */
+float oq_dual_scale(const float *x, int64_t count);
+
 /* Codes of rows x cols weights (code rows `ld` apart too) with one scale, which is returned. */
 typedef float (*oq_scaled_encode_fn)(void *codes, const float *w, int64_t rows, int64_t cols, int64_t ld);
 /* Calls `encode_block` for each block of W. */

@@ -32,6 +32,8 @@ const char *oq_act_scale_name(oq_act_scale s)
         return "dynamic_mx32_ceil";
     case OQ_ACT_DYNAMIC_MX_EVEN:
         return "dynamic_mx32_even";
+    case OQ_ACT_DYNAMIC_MX_DUAL:
+        return "dynamic_mx32_dual";
     case OQ_ACT_STATIC_NVFP4:
         return "static_nvfp4";
     case OQ_ACT_DYNAMIC_NVFP4:
@@ -51,7 +53,7 @@ int64_t oq_act_run(oq_act_scale s, int64_t k)
 {
     if (s == OQ_ACT_DYNAMIC_GROUP) return OQ_ACT_GROUP;
     if (is_nvfp4(s)) return OQ_ACT_NVFP4_GROUP;
-    return oq_act_is_mx(s) ? OQ_ACT_MX_GROUP : k;
+    return oq_act_is_mx(s) || s == OQ_ACT_DYNAMIC_MX_DUAL ? OQ_ACT_MX_GROUP : k;
 }
 
 bool oq_act_is_mx(oq_act_scale s)
@@ -200,12 +202,31 @@ static float nvfp4_run(float static_scale, const float *x, int64_t k, uint8_t *c
     return scale;
 }
 
+/* Blocks of 512 columns: numbers over the block's own scale in groups of 32. */
+static void dual_row(const oq_scheme *scheme, const float *x, int64_t k, uint8_t *codes, float *scales)
+{
+    for (int64_t first = 0; first < k; first += OQ_ACT_DUAL_GROUP) {
+        const int64_t end = oq_min_i64(first + OQ_ACT_DUAL_GROUP, k);
+        const float by = oq_dual_scale(x + first, end - first);
+        for (int64_t at = first; at < end; at += OQ_ACT_MX_GROUP, scales++) {
+            float scaled[OQ_ACT_MX_GROUP];
+            const int64_t n = oq_min_i64(OQ_ACT_MX_GROUP, end - at);
+            for (int64_t i = 0; i < n; i++) scaled[i] = x[at + i] / by;
+            *scales = mx_run(scheme, scaled, n, codes + at) * by;
+        }
+    }
+}
+
 void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const float *x, int64_t k, void *codes,
                          float *scales)
 {
     const int64_t run = oq_act_run(scheme->act_scale, k);
     const bool is_mx = oq_act_is_mx(scheme->act_scale);
     const bool is_i8 = scheme->act == &oq_dtype_i8;
+    if (scheme->act_scale == OQ_ACT_DYNAMIC_MX_DUAL) {
+        dual_row(scheme, x, k, codes, scales);
+        return;
+    }
     for (int64_t first = 0; first < k; first += run, scales++) {
         const int64_t n = k - first < run ? k - first : run;
         if (is_nvfp4(scheme->act_scale))

@@ -58,6 +58,21 @@ static oq_status add_adapters(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_t
     return OQ_OK;
 }
 
+/* How the layer is multiplied in the running step. */
+static const oq_linear_spec *spec_of_step(const oq_exec *ex, const oq_linear *l)
+{
+    for (size_t i = 0; i < l->n_steps; i++)
+        if (l->steps[i] == ex->step - 1) return &l->at_steps;
+    return &l->spec;
+}
+
+static size_t most_scratch(const oq_linear *l, int64_t m)
+{
+    const size_t bytes = l->kernel->scratch_bytes(&l->spec, m);
+    const size_t other = l->n_steps ? l->kernel->scratch_bytes(&l->at_steps, m) : 0;
+    return other > bytes ? other : bytes;
+}
+
 /* One call of the layer's kernel; rows and post only as it fuses them. */
 static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
                             const oq_rows_args *rows, const oq_post *post)
@@ -69,10 +84,10 @@ static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_ten
     }
     const oq_mark mark = oq_mark_get(ex);
     void *scratch = NULL;
-    OQ_TRY(oq_kernel_scratch(ex, l->kernel->scratch_bytes(&l->spec, x.rows), &scratch));
+    OQ_TRY(oq_kernel_scratch(ex, most_scratch(l, x.rows), &scratch));
     oq_mark_reset(ex, mark);
     if (!ex->measure && x.rows) {
-        const oq_linear_args args = {.spec = &l->spec,
+        const oq_linear_args args = {.spec = spec_of_step(ex, l),
                                      .packed = l->packed,
                                      .bias = l->bias,
                                      .scratch = scratch,

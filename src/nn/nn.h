@@ -31,6 +31,9 @@ typedef struct oq_linear {
     oq_linear_spec          spec;    /* n, k by declare; scheme by plan */
     const oq_linear_kernel *kernel;  /* plan */
     const void             *packed;  /* load, backend memory */
+    oq_linear_spec          at_steps;  /* plan: in these steps of a request (from 0, ascending) the layer is multiplied so, by */
+    const int64_t          *steps;     /* the same kernel from the same bytes; NULL: none */
+    size_t                  n_steps;
     const float            *bias;    /* load, backend memory; NULL: none */
     /* Parts that the file stores in types of their own: each is a product (and an item) of its own, and this layer has
      * neither kernel nor weights. NULL: one product (plan). */

@@ -65,6 +65,27 @@ static size_t load_bytes(const oq_plan_layer *layer)
                : elems * 8;
 }
 
+/* Steps that treat activations otherwise: by the same kernel, from the same bytes. */
+static oq_status choose_steps(oq_plan *plan, const oq_plan_component *c, const oq_plan_layer *layer)
+{
+    oq_linear *l = layer->linear;
+    const oq_json *list = layer->choice.steps;
+    int64_t *steps = NULL;
+    if (!list) return OQ_OK;
+    l->at_steps = (oq_linear_spec){layer->choice.at_steps, l->spec.n, l->spec.k};
+    if (plan->backend->find_linear(plan->device, &l->at_steps) != l->kernel ||
+        l->kernel->packed_bytes(&l->at_steps) != l->kernel->packed_bytes(&l->spec))
+        return oq_fail(plan->env, OQ_E_UNSUPPORTED,
+                       "%s: layer '%s': backend '%s' has no kernel that multiplies it in both ways that its "
+                       "steps ask for",
+                       c->name, l->name, plan->backend->name);
+    l->n_steps = oq_json_size(list);
+    OQ_TRY(oq_arena_new(&plan->arena, l->n_steps, sizeof *steps, l->name, &steps));
+    for (size_t i = 0; i < l->n_steps; i++) steps[i] = oq_json_int(oq_json_at(list, i), -1);
+    l->steps = steps;
+    return OQ_OK;
+}
+
 static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_layer *layer)
 {
     oq_linear *l = layer->linear;
@@ -85,6 +106,7 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
         return oq_fail(plan->env, OQ_E_UNSUPPORTED, "%s: layer '%s': backend '%s' has no kernel for %s",
                        c->name, l->name, plan->backend->name, scheme);
     }
+    OQ_TRY(choose_steps(plan, c, layer));
     l->fused = l->kernel->fuses ? l->kernel->fuses(&l->spec) & l->wants : 0;
     layer->bytes =
         padded(l->kernel->packed_bytes(&l->spec)) + (l->has_bias ? padded((size_t)l->spec.n * 4) : 0);

@@ -4,16 +4,24 @@
 
 extern const oq_dialect oq_dialect_modelopt, oq_dialect_compressed_tensors, oq_dialect_autoround,
     oq_dialect_quanto, oq_dialect_bitsandbytes, oq_dialect_torchao, oq_dialect_comfy, oq_dialect_fp8,
-    oq_dialect_int8, oq_dialect_fp8_plain, oq_dialect_gptq, oq_dialect_awq, oq_dialect_gguf;
+    oq_dialect_int8, oq_dialect_fp8_plain, oq_dialect_gptq, oq_dialect_awq, oq_dialect_mx, oq_dialect_gguf;
 
 const oq_dialect *const oq_dialect_list[] = {
-    &oq_dialect_modelopt,     &oq_dialect_compressed_tensors,
-    &oq_dialect_autoround,    &oq_dialect_gptq,
-    &oq_dialect_awq,          &oq_dialect_quanto,
-    &oq_dialect_bitsandbytes, &oq_dialect_torchao,
-    &oq_dialect_comfy,        &oq_dialect_fp8,
-    &oq_dialect_int8,         &oq_dialect_fp8_plain,
-    &oq_dialect_gguf,         NULL,
+    &oq_dialect_modelopt,
+    &oq_dialect_compressed_tensors,
+    &oq_dialect_autoround,
+    &oq_dialect_gptq,
+    &oq_dialect_awq,
+    &oq_dialect_mx,
+    &oq_dialect_quanto,
+    &oq_dialect_bitsandbytes,
+    &oq_dialect_torchao,
+    &oq_dialect_comfy,
+    &oq_dialect_fp8,
+    &oq_dialect_int8,
+    &oq_dialect_fp8_plain,
+    &oq_dialect_gguf,
+    NULL,
 };
 
 /* A dialect may read a family of methods; the evidence of tensors is none here. */

@@ -89,6 +89,11 @@ struct oq_method {
     /* Online: the scheme of one layer that is neither kept nor ignored. weight NULL in *out: the method
      * leaves it plain. NULL where `missing` says why. */
     oq_status (*choose)(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out);
+    /* Serialized: what the request says of a layer whose planes are in the file; *scheme is the file's. NULL: nothing. */
+    oq_status (*adjust)(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *scheme);
+    /* Steps of a request (ascending, from 0) in which a layer of `scheme` is multiplied by another: a JSON list, and that
+     * scheme in *out. NULL: none. */
+    const oq_json *(*steps)(const oq_method_args *args, const oq_layer_desc *layer, const oq_scheme *scheme, oq_scheme *out);
 };
 
 extern const oq_method *const oq_method_list[]; /* NULL-terminated; method_list.c */

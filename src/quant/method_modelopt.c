@@ -3,6 +3,8 @@
  * or flat (config.json); it is made flat before the rows are read. */
 #include "quant/method_modelopt.h"
 
+#include "format/float4.h"
+
 #include "base/names.h"
 
 #include <string.h>
@@ -31,6 +33,12 @@ static const oq_method_option options[] = {
      .max = 65536,
      .help = "columns that share a scale"},
     OQ_METHOD_IGNORED_ROW(",exclude_modules,ignore"),
+    {.name = "activations",
+     .type = OQ_METHOD_CHOICE,
+     .choices = "none,dynamic",
+     .fallback = "\"none\"",
+     .side = OQ_SIDE_ONLINE,
+     .help = "online NVFP4: activations stay as they are, or become e2m1 under a scale of all of them"},
     {.name = "kv_cache_quant_algo",
      .type = OQ_METHOD_STRING,
      .help = "the producer's wish for a language model's cache"},
@@ -105,12 +113,17 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
     return OQ_OK;
 }
 
-/* Plain weights as NVFP4: weight only, rows of whole groups. */
+/* Plain weights as NVFP4, rows of whole groups; activations stay as they are, or are quantized under a scale of all of
+ * them. */
 static oq_status choose_nvfp4(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer,
                               oq_scheme *out)
 {
-    (void)env, (void)args;
-    if (layer->k % 16 == 0) *out = (oq_scheme){.weight = &oq_format_nvfp4};
+    const char *act = oq_json_string(oq_json_get(args->options, "activations"));
+    (void)env;
+    if (layer->k % 16 != 0) return OQ_OK;
+    *out = (oq_scheme){.weight = &oq_format_nvfp4};
+    if (act && strcmp(act, "dynamic") == 0)
+        out->act = &oq_dtype_f4_e2m1, out->act_scale = OQ_ACT_DYNAMIC_NVFP4;
     return OQ_OK;
 }
 

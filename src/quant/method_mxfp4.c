@@ -79,19 +79,38 @@ static bool falls_back(const oq_method_args *args, const oq_layer_desc *layer)
     return yes;
 }
 
+static bool is_q725(const oq_method_args *args)
+{
+    return oq_json_int(oq_json_get(args->options, "mxfp4_scale_alg"), 0) == 2;
+}
+
+/* Activations of a layer: of 8 bits where its name is listed. */
+static oq_status adjust(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer,
+                        oq_scheme *scheme)
+{
+    (void)env;
+    const bool eight = falls_back(args, layer);
+    scheme->act = eight ? &oq_dtype_f8_e4m3 : &oq_dtype_f4_e2m1;
+    scheme->act_scale = is_q725(args) && !eight ? OQ_ACT_DYNAMIC_MX_Q725 : OQ_ACT_DYNAMIC_MX;
+    return OQ_OK;
+}
+
 static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out)
 {
-    const bool q725 = oq_json_int(oq_json_get(args->options, "mxfp4_scale_alg"), 0) == 2;
-    if (oq_json_size(oq_json_get(args->options, "w4a8_fallback_steps")) > 0)
-        return oq_fail(
-            env, OQ_E_UNSUPPORTED,
-            "%s: layer '%s': option 'w4a8_fallback_steps' of method 'mxfp4' is not in this build yet",
-            layer->component, layer->name);
-    out->weight = q725 ? &oq_format_mxfp4_q725 : &oq_format_mxfp4;
-    out->act = &oq_dtype_f4_e2m1;
-    out->act_scale = q725 ? OQ_ACT_DYNAMIC_MX_Q725 : OQ_ACT_DYNAMIC_MX;
-    if (falls_back(args, layer)) out->act = &oq_dtype_f8_e4m3, out->act_scale = OQ_ACT_DYNAMIC_MX;
-    return OQ_OK;
+    out->weight = is_q725(args) ? &oq_format_mxfp4_q725 : &oq_format_mxfp4;
+    return adjust(env, args, layer, out);
+}
+
+/* A listed layer has activations of 8 bits in every step. */
+static const oq_json *steps(const oq_method_args *args, const oq_layer_desc *layer, const oq_scheme *scheme,
+                            oq_scheme *out)
+{
+    const oq_json *list = oq_json_get(args->options, "w4a8_fallback_steps");
+    (void)layer;
+    *out = *scheme;
+    out->act = &oq_dtype_f8_e4m3;
+    out->act_scale = OQ_ACT_DYNAMIC_MX;
+    return scheme->act == &oq_dtype_f4_e2m1 && oq_json_size(list) > 0 ? list : NULL;
 }
 
 const oq_method oq_method_mxfp4 = {
@@ -103,4 +122,6 @@ const oq_method oq_method_mxfp4 = {
     .tolerated = "*",
     .validate = validate,
     .choose = choose,
+    .adjust = adjust,
+    .steps = steps,
 };

@@ -2,6 +2,8 @@
  */
 #include "quant/method_mxfp4.h"
 
+#include "format/float4.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,26 +38,27 @@ int64_t oq_mxfp4_block(const char *layer)
     return n > 0 && n < 10 && digits[n] == '.' ? strtoll(digits, NULL, 10) : -1;
 }
 
-/* Layers of the first blocks stay plain; all others are quantized, which needs the format. */
+/* Layers of the first blocks stay plain. */
 static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out)
 {
     const int64_t block = oq_mxfp4_block(layer->name);
+    (void)env;
     *out = (oq_scheme){0};
     if (block >= 0 && block < oq_json_int(oq_json_get(args->options, "num_bf16_fallback_layers"), 0))
         return OQ_OK;
-    return oq_fail(env, OQ_E_UNSUPPORTED, "%s: layer '%s': method '%s' is %s", layer->component, layer->name,
-                   args->method->name, args->method->missing);
+    *out = (oq_scheme){
+        .weight = &oq_format_mxfp4_dual, .act = &oq_dtype_f4_e2m1, .act_scale = OQ_ACT_DYNAMIC_MX_DUAL};
+    return OQ_OK;
 }
 
 const oq_method oq_method_mxfp4_dualscale = {
     .name = "mxfp4_dualscale",
     .aliases = "mxfp4_dual_scale",
-    .help = "MXFP4 with a second scale per 512 columns",
+    .help = "weights and activations in MXFP4 with a second scale, f32, per 512 columns",
     .options = options,
     .online = true,
     .serialized = true,
     .tolerated = "*",
-    .missing = OQ_METHOD_MISSING,
     .validate = validate,
     .choose = choose,
 };

@@ -74,6 +74,8 @@ typedef struct oq_layer_choice {
         *reason; /* "fp8", "ignored by 'to_out'", "embedder", "no method for this component", … (arena) */
     bool serialized;      /* planes come from part[] */
     oq_part_source *part; /* serialized: one per part of the layer (arena) */
+    oq_scheme at_steps; /* the scheme in the steps of `steps` */
+    const oq_json *steps; /* whole numbers from 0; NULL: none */
     bool together;        /* the file holds the fused product as one, its parts in the layer's order */
 } oq_layer_choice;
 

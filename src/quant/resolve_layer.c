@@ -241,6 +241,12 @@ static bool go_together(const decision *d)
     return whole_format(d) != NULL;
 }
 
+static void find_steps(const decision *d, const oq_method_args *args)
+{
+    if (args && args->method->steps)
+        d->out->steps = args->method->steps(args, d->layer, &d->out->scheme, &d->out->at_steps);
+}
+
 static oq_status use_file(decision *d)
 {
     if (!d->out->together && !go_together(d)) /* the plan takes such parts apart before it asks */
@@ -249,6 +255,9 @@ static oq_status use_file(decision *d)
     oq_part_scheme(&d->out->part[0], &d->out->scheme);
     if (!d->out->together) d->out->scheme.weight = align_blocks(d, whole_format(d));
     d->out->serialized = d->out->quantized = true;
+    const oq_method_args *args = d->route ? d->route->args : NULL;
+    if (args && args->method->adjust) OQ_TRY(args->method->adjust(d->env, args, d->layer, &d->out->scheme));
+    find_steps(d, args);
     return set_reason(d, d->component->declared.method->name);
 }
 
@@ -319,6 +328,7 @@ static oq_status decide_online(decision *d)
     if (!args->method->choose) return fail_missing(d, args->method);
     OQ_TRY(args->method->choose(d->env, args, d->layer, &d->out->scheme));
     d->out->quantized = d->out->scheme.weight != NULL;
+    if (d->out->quantized) find_steps(d, args);
     if (d->out->quantized) return set_reason(d, args->method->name);
     return set_reason(d, oq_arena_printf(&d->resolved->arena, "left plain by '%s'", args->method->name));
 }

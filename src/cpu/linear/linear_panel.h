@@ -167,7 +167,7 @@ static inline bool oq_panel_any(const oq_linear_spec *spec)
 {
     const oq_scheme *const s = &spec->scheme;
     const bool groups = s->act_scale == OQ_ACT_DYNAMIC_GROUP || oq_act_is_mx(s->act_scale) ||
-                        s->act_scale == OQ_ACT_STATIC_NVFP4;
+                        s->act_scale == OQ_ACT_STATIC_NVFP4 || s->act_scale == OQ_ACT_DYNAMIC_MX_DUAL;
     return s->weight->decode_span && (!s->act || groups) && oq_panel_fits(spec);
 }
 

@@ -327,6 +327,48 @@ static void test_mx_and_torchao(void **state)
     accept(w, "{\"quant_method\": \"torchao\"}", NULL, OQ_ACT_NONE);
 }
 
+/* Codes as numbers, as Ascend's tools write them: each must be a number of the format; two scales; factors. */
+static void test_mx_numbers(void **state)
+{
+    world *w = *state;
+    static uint8_t exponents[N] = {127, 128, 126, 127};
+    static float numbers[N * K], dual[N] = {1, 0.5f, 2, 3}, factors[K] = {1, 2, 3, 4, 5, 6, 7, 8};
+    for (int i = 0; i < N * K; i++) numbers[i] = (float)(i % 5) - 2.0f;
+    static const char mxfp4[] = "{\"quant_method\": \"mxfp4\"}",
+                      two[] = "{\"quant_method\": \"mxfp4_dualscale\"}",
+                      must[] = "{\"quant_method\": \"mxfp4\", \"require_smooth_scale\": true}",
+                      mxfp8[] = "{\"quant_method\": \"mxfp8\"}";
+    memory_ckpt_init(&w->ckpt);
+    memory_ckpt_add(&w->ckpt, "a.weight", &oq_dtype_f32, numbers, N, K);
+    accept(w, mxfp4, NULL, OQ_ACT_NONE); /* plain */
+    memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_u8, exponents, N, 1);
+    accept(w, mxfp4, &oq_format_mxfp4, OQ_ACT_DYNAMIC_MX);
+    accept(w, mxfp8, &oq_format_mxfp8, OQ_ACT_DYNAMIC_MX);
+    refuse(w, must, OQ_E_FORMAT, "tensor 'a.mul_scale' is missing: require_smooth_scale is true");
+    add(w, "a.mul_scale", &oq_dtype_f32, factors, K);
+    accept(w, must, &oq_format_mxfp4, OQ_ACT_DYNAMIC_MX);
+    refuse(w, two, OQ_E_FORMAT, "tensor 'a.weight_dual_scale' is missing");
+    memory_ckpt_add(&w->ckpt, "a.weight_dual_scale", &oq_dtype_f32, dual, N, 1);
+    accept(w, two, &oq_format_mxfp4_dual, OQ_ACT_DYNAMIC_MX_DUAL);
+    refuse(w, mxfp4, OQ_E_FORMAT,
+           "tensor 'a.weight_dual_scale' is a second scale, which method 'mxfp4' does not have");
+    oq_part_source part;
+    bool found = false;
+    uint8_t bytes[N * K / 2];
+    float row[K], scales[N];
+    assert_int_equal(locate(w, two, &part, &found), OQ_OK);
+    oq_plane_read(&part.plane[OQ_PLANE_DATA], bytes, sizeof bytes, N, K);
+    oq_plane_read(&part.plane[OQ_PLANE_GLOBAL], scales, sizeof scales, N, K);
+    part.format->decode_row(part.format, row, &(oq_planes){{bytes, exponents, scales}}, 3, N, K);
+    for (int c = 0; c < K; c++)
+        assert_true(row[c] >= 3 * numbers[3 * K + c] && row[c] <= 3 * numbers[3 * K + c]);
+    numbers[5] = 2.5f;
+    refuse(w, two, OQ_E_FORMAT, "tensor 'a.weight' is 2.5 at index 5, which is no number of fp4_e2m1");
+    numbers[5] = 3;
+    exponents[1] = 255;
+    refuse(w, two, OQ_E_FORMAT, "scale 'a.weight_scale' is byte 0xff at index 1, which is NaN");
+}
+
 #define STATE(block, shape) "{\"quant_type\": \"nf4\", \"blocksize\": " block ", \"shape\": " shape "}"
 
 static void test_bitsandbytes(void **state)
@@ -469,6 +511,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_quanto_and_autoround, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bitsandbytes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mx_and_torchao, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_mx_numbers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_evidence, setup, teardown),
     };

@@ -436,9 +436,9 @@ static void test_dualscale_blocks(void **state)
     assert_int_equal(args->method->choose(f->env, args, &l, &scheme), OQ_OK);
     assert_null(scheme.weight);
     l.name = "blocks.5.ffn.net.0.proj";
-    assert_int_equal(args->method->choose(f->env, args, &l, &scheme), OQ_E_UNSUPPORTED);
-    assert_non_null(strstr(oq_env_error(f->env),
-                           "'blocks.5.ffn.net.0.proj': method 'mxfp4_dualscale' is not in this build"));
+    assert_int_equal(args->method->choose(f->env, args, &l, &scheme), OQ_OK);
+    assert_ptr_equal(scheme.weight, &oq_format_mxfp4_dual);
+    assert_int_equal(scheme.act_scale, OQ_ACT_DYNAMIC_MX_DUAL);
 }
 
 /* ---- methods of the calling program -------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "format/float4.h"
 #include "quant/resolve.h"
 
 #include "support/memory_ckpt.h"
@@ -309,7 +310,7 @@ static void test_missing(void **state)
                   "transformer|'layers.1.feed_forward.w2'|'svdquant'|not in this build yet");
     static const struct {
         const char *request, *method;
-    } rows[] = {{"quark", "quark"}, {"mxfp4_dualscale", "mxfp4_dualscale"}};
+    } rows[] = {{"quark", "quark"}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         char words[96];
         snprintf(words, sizeof words, "method '%s' is not in this build yet|'layers.0.attention.to_qkv'",
@@ -334,6 +335,11 @@ static void test_four_bits(void **state)
          "w: mxfp4 a: fp4_e2m1 dynamic_mx32"},
         {"{\"method\": \"mxfp4\", \"w4a8_fallback_layers\": [\"layers.1.feed_forward.w2\"]}",
          "w: mxfp4 a: fp8_e4m3 dynamic_mx32"},
+        {"mxfp4_dualscale", "w: mxfp4_dual a: fp4_e2m1 dynamic_mx32_dual"},
+        {"nvfp4", "w: nvfp4 a: none"},
+        {"{\"method\": \"nvfp4\", \"activations\": \"dynamic\"}", "w: nvfp4 a: fp4_e2m1 dynamic_nvfp4"},
+        {"w4a16", "w: int4_g128 a: none"},
+        {"{\"method\": \"int4\", \"bits\": 3, \"group_size\": 64, \"sym\": false}", "w: int3z_g64 a: none"},
         {"bnb", "w: nf4_b64_nested a: none"},
         {"{\"method\": \"bnb\", \"compress_statistics\": false}", "w: nf4_b64 a: none"},
         {"{\"method\": \"bnb\", \"quant_type\": \"fp4\"}", "w: fp4_b64_nested a: none"},
@@ -354,9 +360,11 @@ static void test_four_bits(void **state)
                 OQ_E_CONFIG,
                 "'mxfp4'|w4a8_fallback_layers|'layers.9.feed_forward.w2', which is no "
                 "layer|'layers.1.feed_forward.w2'");
-    assert_int_equal(resolve(w, "{\"method\": \"mxfp4\", \"w4a8_fallback_steps\": [0]}"), OQ_OK);
-    check_refusal(w, "", choose(w, W2, &c), OQ_E_UNSUPPORTED,
-                  "'layers.1.feed_forward.w2'|'w4a8_fallback_steps'|'mxfp4'|not in this build yet");
+    assert_int_equal(resolve(w, "{\"method\": \"mxfp4\", \"w4a8_fallback_steps\": [2, 0]}"), OQ_OK);
+    assert_int_equal(choose(w, W2, &c), OQ_OK);
+    assert_true(c.steps && oq_json_size(c.steps) == 2 && c.at_steps.weight == c.scheme.weight);
+    assert_ptr_equal(c.at_steps.act, &oq_dtype_f8_e4m3);
+    assert_ptr_equal(c.scheme.act, &oq_dtype_f4_e2m1);
     assert_int_equal(resolve(w, "{\"method\": \"bnb\", \"llm_int8_threshold\": 6.0}"), OQ_OK);
     check_refusal(w, "", choose(w, W2, &c), OQ_E_UNSUPPORTED,
                   "'layers.1.feed_forward.w2'|'llm_int8_threshold'|'bitsandbytes'|not in this build yet");
@@ -521,9 +529,9 @@ static void test_adopted(void **state)
     assert_int_equal(resolve(w, NULL), OQ_OK);
     assert_string_equal(component(w, 0)->routes[0].args->method->name, "mxfp8");
     assert_true(component(w, 0)->routes[0].args->serialized);
-    assert_null(component(w, 0)->dialect);
-    refuse_plan(w, NULL, OQ_E_UNSUPPORTED,
-                "'layers.0.attention.to_qkv'|'mxfp8'|'net/config.json'|not in this build yet");
+    assert_string_equal(component(w, 0)->dialect->name, "mx");
+    refuse_plan(w, NULL, OQ_E_FORMAT,
+                "scale 'layers.0.attention.to_q.weight_scale' has 128 values of F32|of U8");
 }
 
 static void test_int8_adopted(void **state)
