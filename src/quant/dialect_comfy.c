@@ -1,4 +1,4 @@
-/* dialect_comfy.c -- 8-bit weights as ComfyUI writes them. Older files carry an empty tensor `scaled_fp8` and spell
+/* dialect_comfy.c -- FP8, INT8, MXFP8 and NVFP4 as ComfyUI writes them. Older files carry an empty tensor `scaled_fp8` and spell
  * `scale_weight`, `scale_input`; newer ones say each layer's format in a tensor `comfy_quant` of JSON text, or for
  * all layers in the header's `_quantization_metadata`, and spell `weight_scale`, `input_scale`. */
 #include "quant/dialect_comfy.h"
@@ -12,12 +12,23 @@
 
 #define METADATA "_quantization_metadata"
 
-extern const oq_method oq_method_fp8, oq_method_comfy_nvfp4;
+extern const oq_method oq_method_fp8, oq_method_comfy_nvfp4, oq_method_int8_convrot;
 
 static const oq_scaled_spelling fp8 = {
     .code = &oq_dtype_f8_e4m3,
     .tensor = &oq_format_fp8_e4m3_tensor,
     .channel = &oq_format_fp8_e4m3_channel,
+    .scale_names = "weight_scale,scale_weight",
+    .input_names = "input_scale,scale_input",
+    .spare_names = "comfy_quant",
+    .unit_input_means_none = true,
+};
+
+/* Their codes' rows may be rotated: each run of so many columns by the matrix of oq_rotate. */
+static const oq_scaled_spelling int8 = {
+    .code = &oq_dtype_i8,
+    .tensor = &oq_format_int8_tensor,
+    .channel = &oq_format_int8_channel,
     .scale_names = "weight_scale,scale_weight",
     .input_names = "input_scale,scale_input",
     .spare_names = "comfy_quant",
@@ -53,7 +64,7 @@ bool oq_comfy_marked(const oq_ckpt *ckpt)
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
-    if (named == &oq_method_comfy_nvfp4) return true;
+    if (named == &oq_method_comfy_nvfp4 || named == &oq_method_int8_convrot) return true;
     return (!named || named == &oq_method_fp8) &&
            (oq_comfy_marked(ckpt) || (!named && oq_block_look(ckpt).tiles));
 }
@@ -159,15 +170,41 @@ static oq_status check_format(oq_env *env, const oq_ckpt *ckpt, const oq_json *w
 {
     const char *format = oq_json_string(oq_json_get(word, "format"));
     const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
-    if (strcmp(format, "float8_e4m3fn") != 0)
+    const bool is_int8 = strcmp(format, "int8_tensorwise") == 0;
+    if (!is_int8 && strcmp(format, "float8_e4m3fn") != 0)
         return oq_fail(env, OQ_E_UNSUPPORTED,
                        "layer '%s' is in ComfyUI's format '%s', which is not in this build yet; "
-                       "'float8_e4m3fn', 'mxfp8' and 'nvfp4' are",
+                       "'float8_e4m3fn', 'int8_tensorwise', 'mxfp8' and 'nvfp4' are",
                        name, format);
-    if (t && t->dtype == fp8.code) return OQ_OK;
+    if (t && t->dtype == (is_int8 ? int8.code : fp8.code)) return OQ_OK;
     return oq_fail(env, OQ_E_FORMAT,
                    "layer '%s' is said to be in ComfyUI's format '%s', but '%s.weight' is %s", name, format,
                    name, t ? t->type_name : "missing");
+}
+
+/* An option of a layer that is a number, which may also stand under `params`. */
+static int64_t number(const oq_json *word, const char *key, int64_t none)
+{
+    const oq_json *own = oq_json_get(word, key);
+    return oq_json_int(own ? own : oq_json_get(oq_json_get(word, "params"), key), none);
+}
+
+static oq_status read_rotation(oq_env *env, const oq_json *word, const char *name, int64_t k, int32_t *out)
+{
+    const int64_t group = number(word, "convrot_groupsize", 256);
+    int64_t power = 4;
+    *out = 0;
+    if (!flag(word, "convrot")) return OQ_OK;
+    while (power < group && power < 65536) power *= 4;
+    if (power != group)
+        return oq_fail(env, OQ_E_FORMAT, "layer '%s': convrot_groupsize is %lld, it must be a power of four",
+                       name, (long long)group);
+    if (k % group)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "layer '%s' has %lld columns, which runs of convrot_groupsize %lld do not divide",
+                       name, (long long)k, (long long)group);
+    *out = (int32_t)group;
+    return OQ_OK;
 }
 
 /* By its word, or where the file has none by the codes: two to a byte is NVFP4. */
@@ -199,12 +236,19 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     if (word) OQ_TRY(check_format(env, ckpt, word, name));
     if (flag(word, "full_precision_matrix_mult") || file_is_full_precision(ckpt))
         rules.act = OQ_SCALED_ACT_NONE;
-    return oq_scaled_locate(env, &fp8, &rules, declared, ckpt, name, n, k, out, found);
+    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
+    const bool is_int8 = t && t->dtype == int8.code;
+    int32_t rotate = 0;
+    if (is_int8) OQ_TRY(read_rotation(env, word, name, k, &rotate));
+    OQ_TRY(oq_scaled_locate(env, is_int8 ? &int8 : &fp8, &rules, declared, ckpt, name, n, k, out, found));
+    out->rotate = *found ? rotate : 0;
+    return OQ_OK;
 }
 
 const oq_dialect oq_dialect_comfy = {
     .name = "comfy",
-    .help = "ComfyUI's FP8, MXFP8 and NVFP4: scaled_fp8, comfy_quant or _quantization_metadata",
+    .help = "ComfyUI's FP8, INT8 (rotated or not), MXFP8 and NVFP4: scaled_fp8, comfy_quant or "
+            "_quantization_metadata",
     .method = &oq_method_fp8,
     .detect = detect,
     .read = read_layers,

@@ -68,8 +68,9 @@ static oq_status check_weight(const layer *l)
     const oq_ckpt_tensor *t = l->weight;
     const oq_dtype *code = code_of(l);
     if (!t->dtype || !t->dtype->floating || t->n_dims != 2 || t->dim[0] != l->n || t->dim[1] != l->k)
-        return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' has %lld values of %s, its layer needs [%lld, %lld] of a float",
-                       t->name, (long long)t->elems, t->type_name, (long long)l->n, (long long)l->k);
+        return oq_fail(l->env, OQ_E_FORMAT,
+                       "tensor '%s' has %lld values of %s, its layer needs [%lld, %lld] of a float", t->name,
+                       (long long)t->elems, t->type_name, (long long)l->n, (long long)l->k);
     for (int64_t i = 0; t->data && t->dtype != code && i < t->elems; i++) {
         const float x = value_at(t, i);
         uint8_t byte;
@@ -77,8 +78,8 @@ static oq_status check_weight(const layer *l)
         code->from_f32(&byte, &x, 1);
         code->to_f32(&back, &byte, 1);
         if (back < x || back > x || x != x)
-            return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is %g at index %lld, which is no number of %s", t->name,
-                           (double)x, (long long)i, code->label);
+            return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is %g at index %lld, which is no number of %s",
+                           t->name, (double)x, (long long)i, code->label);
     }
     return OQ_OK;
 }
@@ -87,13 +88,14 @@ static oq_status check_scale(const layer *l)
 {
     const oq_ckpt_tensor *t = l->scale;
     const int64_t groups = oq_ceil_div(l->k, OQ_ACT_MX_GROUP);
-    if ((t->dtype != &oq_dtype_u8 && strcmp(t->type_name, "F8_E8M0") != 0) || t->n_dims != 2 || t->dim[0] != l->n ||
-        t->dim[1] != groups)
-        return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' has %lld values of %s, it needs [%lld, %lld] of U8", t->name,
-                       (long long)t->elems, t->type_name, (long long)l->n, (long long)groups);
+    if ((t->dtype != &oq_dtype_u8 && strcmp(t->type_name, "F8_E8M0") != 0) || t->n_dims != 2 ||
+        t->dim[0] != l->n || t->dim[1] != groups)
+        return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' has %lld values of %s, it needs [%lld, %lld] of U8",
+                       t->name, (long long)t->elems, t->type_name, (long long)l->n, (long long)groups);
     for (size_t i = 0; t->data && i < t->bytes; i++)
         if (t->data[i] == 0xff)
-            return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' is byte 0xff at index %zu, which is NaN", t->name, i);
+            return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' is byte 0xff at index %zu, which is NaN", t->name,
+                           i);
     return OQ_OK;
 }
 
@@ -105,15 +107,17 @@ static oq_status check_dual(const layer *l)
     if (!wanted && !t) return OQ_OK;
     if (!t) return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s.weight_dual_scale' is missing", l->name);
     if (!wanted)
-        return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is a second scale, which method '%s' does not have", t->name,
-                       l->method->name);
+        return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is a second scale, which method '%s' does not have",
+                       t->name, l->method->name);
     if (t->dtype != &oq_dtype_f32 || t->n_dims < 2 || t->dim[0] != l->n || t->dim[1] != blocks ||
         t->elems != l->n * blocks)
-        return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' has %lld values of %s, it needs [%lld, %lld, 1] of F32", t->name,
+        return oq_fail(l->env, OQ_E_FORMAT,
+                       "scale '%s' has %lld values of %s, it needs [%lld, %lld, 1] of F32", t->name,
                        (long long)t->elems, t->type_name, (long long)l->n, (long long)blocks);
     for (int64_t i = 0; t->data && i < t->elems; i++)
         if (!isfinite(value_at(t, i)) || value_at(t, i) < 0)
-            return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' is %g at index %lld; it must be positive and finite", t->name,
+            return oq_fail(l->env, OQ_E_FORMAT,
+                           "scale '%s' is %g at index %lld; it must be positive and finite", t->name,
                            (double)value_at(t, i), (long long)i);
     return OQ_OK;
 }
@@ -124,8 +128,8 @@ static oq_status refuse_unknown(const layer *l, const oq_ckpt *ckpt)
         oq_scaled_stranger(ckpt, l->name, "weight,bias,weight_scale,weight_dual_scale,mul_scale");
     if (!other) return OQ_OK;
     return oq_fail(l->env, OQ_E_UNSUPPORTED,
-                   "tensor '%s' changes what layer '%s' computes, in a way that is not in this build yet", other->name,
-                   l->name);
+                   "tensor '%s' changes what layer '%s' computes, in a way that is not in this build yet",
+                   other->name, l->name);
 }
 
 /* ---- one layer ----------------------------------------------------------------------------------------- */
@@ -156,7 +160,8 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     l.dual = oq_scaled_find(ckpt, name, "weight_dual_scale");
     if (!l.scale && !l.dual && (!l.weight || (l.weight->dtype && l.weight->dtype->bytes > 1))) return OQ_OK;
     if (!l.scale) return oq_fail(env, OQ_E_FORMAT, "tensor '%s.weight_scale' is missing", name);
-    if (!l.weight) return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is there, '%s.weight' is missing", l.scale->name, name);
+    if (!l.weight)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is there, '%s.weight' is missing", l.scale->name, name);
     OQ_TRY(refuse_unknown(&l, ckpt));
     OQ_TRY(check_weight(&l));
     OQ_TRY(check_scale(&l));
@@ -164,7 +169,8 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     fill(&l, out);
     OQ_TRY(oq_around_locate(env, &around, ckpt, name, n, k, out));
     if (smooth && !out->plane[OQ_PLANE_SMOOTH].tensor)
-        return oq_fail(env, OQ_E_FORMAT, "tensor '%s.mul_scale' is missing: require_smooth_scale is true", name);
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s.mul_scale' is missing: require_smooth_scale is true",
+                       name);
     *found = true;
     return OQ_OK;
 }

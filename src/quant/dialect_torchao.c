@@ -5,6 +5,7 @@
 #include "quant/scaled_planes.h"
 
 #include "base/size.h"
+#include "format/float4.h"
 
 #include <string.h>
 
@@ -230,6 +231,32 @@ static oq_status locate_mx(oq_env *env, const oq_ckpt *ckpt, const char *name, i
     return OQ_OK;
 }
 
+/* Activations: of four bits under a scale of all of x, or under one that the file has; or plain. */
+static oq_status locate_nvfp4(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                              const oq_json *data, oq_part_source *out, bool *found)
+{
+    static const oq_block_names names = {"_weight_qdata", "_weight_scale", "_weight_per_tensor_scale",
+                                         "_weight_act_per_tensor_scale", false};
+    const oq_json *act = oq_json_get(oq_json_get(data, "act_quant_kwargs"), "_data");
+    const bool fixed = oq_scaled_find(ckpt, name, names.input) != NULL;
+    const bool dynamic = oq_json_bool(oq_json_get(act, "use_dynamic_per_tensor_scale"), false);
+    const oq_block_layout layout = {.kind = OQ_BLOCK_NVFP4,
+                                    .names = &names,
+                                    .tiled = oq_json_bool(oq_json_get(data, "is_swizzled_scales"), false),
+                                    .weight_only = oq_json_type(act) == OQ_JSON_NULL || !fixed};
+    if (oq_json_type(act) != OQ_JSON_NULL && !fixed && !dynamic)
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "layer '%s': activations under block scales alone are not in this build yet; a scale "
+                       "of the file or "
+                       "of all of them is",
+                       name);
+    OQ_TRY(oq_block_locate(env, &layout, NULL, ckpt, name, n, k, out));
+    if (oq_json_type(act) != OQ_JSON_NULL && !fixed)
+        out->act = &oq_dtype_f4_e2m1, out->act_scale = OQ_ACT_DYNAMIC_NVFP4;
+    *found = true;
+    return OQ_OK;
+}
+
 /* ---- one layer ----------------------------------------------------------------------------------------- */
 
 typedef struct class_row {
@@ -244,6 +271,7 @@ static const class_row classes[] = {
     {"Int8Tensor", &int8, NULL},
     {"IntxUnpackedToInt8Tensor", NULL, locate_intx},
     {"MXTensor", NULL, locate_mx},
+    {"NVFP4Tensor", NULL, locate_nvfp4},
 };
 
 static oq_status locate_class(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
@@ -259,7 +287,7 @@ static oq_status locate_class(oq_env *env, const oq_declared *declared, const oq
         return oq_fail(
             env, OQ_E_UNSUPPORTED,
             "layer '%s' is a TorchAO tensor of class '%s', which is not in this build yet; Float8Tensor, "
-            "Int8Tensor, IntxUnpackedToInt8Tensor and MXTensor are",
+            "Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and NVFP4Tensor are",
             name, class_name ? class_name : "(none in the header)");
     if (row->locate) return row->locate(env, ckpt, name, n, k, data, out, found);
     OQ_TRY(read_rules(env, data, name, &rules));
@@ -303,7 +331,7 @@ static bool harmless(const oq_ckpt_tensor *t)
 
 const oq_dialect oq_dialect_torchao = {
     .name = "torchao",
-    .help = "TorchAO's Float8Tensor, Int8Tensor, IntxUnpackedToInt8Tensor and MXTensor",
+    .help = "TorchAO's Float8Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and NVFP4Tensor",
     .method = &oq_method_torchao,
     .detect = detect,
     .read = oq_declared_read,

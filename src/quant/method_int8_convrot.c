@@ -28,11 +28,10 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
 const oq_method oq_method_int8_convrot = {
     .name = "int8_convrot",
     .aliases = "convrot",
-    .help = "INT8 checkpoints whose weights were rotated by a Hadamard matrix",
+    .help = "INT8 checkpoints of ComfyUI whose weights were rotated by a Hadamard matrix in groups",
     .options = options,
     .serialized = true,
     .producer = true,
     .tolerated = "*",
-    .missing = OQ_METHOD_MISSING,
     .validate = validate,
 };

@@ -49,8 +49,8 @@ static bool sensible(const oq_scheme *s)
     const oq_format *const f = s->weight;
     const bool mx = oq_act_is_mx(s->act_scale) || s->act_scale == OQ_ACT_DYNAMIC_MX_DUAL;
     if (mx)
-        return f == &oq_format_mxfp8 || f == &oq_format_mxfp4 || f == &oq_format_mxfp4_dual || f == &oq_format_nf4_b64 ||
-               f == &oq_format_bf16;
+        return f == &oq_format_mxfp8 || f == &oq_format_mxfp4 || f == &oq_format_mxfp4_dual ||
+               f == &oq_format_nf4_b64 || f == &oq_format_bf16;
     return f->element || !s->act || (f == &oq_format_int4_g32 && s->act == &oq_dtype_f8_e4m3);
 }
 

@@ -294,7 +294,7 @@ static void test_what_each_format_keeps(void **state)
         {&oq_format_mxfp8, 31.52, 8.25},        {&oq_format_mxfp4, 18.79, 4.25},
         {&oq_format_mxfp4_q725, 19.02, 4.25},   {&oq_format_nvfp4, 20.44, 4.5},
         {&oq_format_nvfp4_inverse, 20.44, 4.5}, {&oq_format_int8_g128, 43.79, 8.25},
-        {&oq_format_int8_scb, 41.22, 8.01},      {&oq_format_mxfp4_dual, 18.75, 4.31},
+        {&oq_format_int8_scb, 41.22, 8.01},     {&oq_format_mxfp4_dual, 18.75, 4.31},
         {&oq_format_nf4_b64, 20.72, 4.5},       {&oq_format_nf4_b64_nested, 20.72, 4.127},
         {&oq_format_fp4_b64, 18.28, 4.5},       {&oq_format_fp4_b64_nested, 18.28, 4.127},
         {&oq_format_int4_g128, 19.73, 4.25},    {&oq_format_int4z_g128, 19.95, 4.3125},

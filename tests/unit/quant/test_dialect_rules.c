@@ -197,6 +197,26 @@ static void test_comfy(void **state)
     start(w, &oq_dtype_f8_e4m3);
     add(w, "scaled_fp8", &oq_dtype_f8_e4m3, codes, 0);
     refuse(w, NULL, OQ_E_FORMAT, "tensor 'a.weight' is F8_E4M3, but its scale 'a.weight_scale' is missing");
+
+    /* INT8, its columns rotated in runs of a power of four; 79 */
+    oq_part_source part;
+    bool found = false;
+    start(w, &oq_dtype_i8);
+    add(w, "a.weight_scale", &oq_dtype_f32, row_scales, N);
+    comfy_word(w, "{\"format\": \"int8_tensorwise\"}");
+    assert_int_equal(locate(w, NULL, &part, &found), OQ_OK);
+    assert_true(part.rotate == 0 && part.format == &oq_format_int8_channel && part.act == &oq_dtype_i8);
+    comfy_word(
+        w, "{\"format\": \"int8_tensorwise\", \"params\": {\"convrot\": true, \"convrot_groupsize\": 4}}");
+    assert_int_equal(locate(w, "{\"quant_method\": \"int8_convrot\"}", &part, &found), OQ_OK);
+    assert_int_equal(part.rotate, 4);
+    comfy_word(w, "{\"format\": \"int8_tensorwise\", \"convrot\": true, \"convrot_groupsize\": 100}");
+    refuse(w, NULL, OQ_E_FORMAT, "layer 'a': convrot_groupsize is 100, it must be a power of four");
+    comfy_word(w, "{\"format\": \"int8_tensorwise\", \"convrot\": true, \"convrot_groupsize\": 8}");
+    refuse(w, NULL, OQ_E_FORMAT, "layer 'a': convrot_groupsize is 8, it must be a power of four");
+    comfy_word(w, "{\"format\": \"int8_tensorwise\", \"convrot\": true}");
+    refuse(w, NULL, OQ_E_FORMAT,
+           "layer 'a' has 8 columns, which runs of convrot_groupsize 256 do not divide");
 }
 
 #define GROUP(weights, inputs)                                                                               \
@@ -322,7 +342,7 @@ static void test_mx_and_torchao(void **state)
     memory_ckpt_add(&w->ckpt, "a._weight_qdata", &oq_dtype_i8, codes, N, K);
     refuse(w, "{\"quant_method\": \"torchao\"}", OQ_E_UNSUPPORTED,
            "layer 'a' is a TorchAO tensor of class '(none in the header)', which is not in this build yet; "
-           "Float8Tensor, Int8Tensor, IntxUnpackedToInt8Tensor and MXTensor are");
+           "Float8Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and NVFP4Tensor are");
     start(w, &oq_dtype_bf16);
     accept(w, "{\"quant_method\": \"torchao\"}", NULL, OQ_ACT_NONE);
 }
