@@ -43,6 +43,14 @@ static inline void f16x_store(float *dst, f16x x)
 {
     _mm512_storeu_ps(dst, x);
 }
+static inline f16x f16x_load(const float *src)
+{
+    return _mm512_loadu_ps(src);
+}
+static inline f16x f16x_fma(f16x a, f16x b, f16x c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
 #else
 typedef struct f16x {
     __m256 low, high;
@@ -81,6 +89,14 @@ static inline void f16x_store(float *dst, f16x x)
 {
     _mm256_storeu_ps(dst, x.low);
     _mm256_storeu_ps(dst + 8, x.high);
+}
+static inline f16x f16x_load(const float *src)
+{
+    return (f16x){_mm256_loadu_ps(src), _mm256_loadu_ps(src + 8)};
+}
+static inline f16x f16x_fma(f16x a, f16x b, f16x c)
+{
+    return (f16x){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
 #endif
 

@@ -35,6 +35,9 @@ typedef struct oq_panel_engine {
     /* Dwords [first, first + count) of k of a panel as the microkernel's B; returns where they are: in `buffer`, or in
      * the packed weights themselves. */
     const void *(*decode)(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count);
+    /* A single row of x times a panel's columns, all of k, from the planes straight to accumulators c[nr]; NULL: the same
+     * way as for many rows. */
+    void (*single)(const oq_panel_job *job, float *c, int64_t panel);
     /* Rows [row, row + count) of a panel's columns from accumulators c[count][nr] to y. With a GLU `panel` is of the first
      * half of columns and second[count][nr] belongs to its partner in the other half. */
     void (*store)(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row, int64_t count);

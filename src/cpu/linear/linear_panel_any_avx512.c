@@ -17,6 +17,11 @@ static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, 
     return any_decode(job, buffer, panel, first, count, NR);
 }
 
+static void single(const oq_panel_job *job, float *c, int64_t panel)
+{
+    any_single(job, c, panel, NR);
+}
+
 static const oq_panel_engine engine = {.mr = MR,
                                        .nr = NR,
                                        .step = STEP,
@@ -26,6 +31,7 @@ static const oq_panel_engine engine = {.mr = MR,
                                        .micro = micro,
                                        .prologue = prologue,
                                        .decode = decode,
+                                       .single = single,
                                        .store = oq_panel_store_avx512};
 
 OQ_PANEL_ENGINE_DEFINE(any_avx512, &engine)

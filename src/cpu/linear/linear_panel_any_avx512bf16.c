@@ -1,7 +1,7 @@
 /* linear_panel_any_avx512bf16.c -- bf16 products for weights that rest in their format's own planes: a piece of a panel
  * becomes bf16 (rounded once, as a checkpoint that is dequantized to the compute type would be) and is multiplied by
- * vdpbf16ps. For x that bf16 holds: BF16 as it is, or codes under powers of two. An x of type F32 goes through f32
- * products of the same planes. */
+ * vdpbf16ps. For x that bf16 holds: BF16 as it is, or codes under powers of two. An x of type F32, or of one row,
+ * goes through f32 products of the same planes. */
 #define OQ_SPAN_BF16 1
 #include "cpu/linear/linear_micro_avx512.h"
 #include "cpu/linear/linear_panel_any.h"
@@ -139,7 +139,7 @@ size_t oq_panel_any_avx512bf16_scratch_bytes(const oq_linear_spec *spec, int64_t
 
 void oq_panel_any_avx512bf16_run(oq_device *device, const oq_linear_args *args)
 {
-    if (args->x.dtype == &oq_dtype_bf16)
+    if (args->x.dtype == &oq_dtype_bf16 && args->x.rows > 1)
         oq_panel_run(&engine, device, args);
     else
         oq_panel_any_avx512_run(device, args);
