@@ -50,6 +50,9 @@ oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out);
  * one GGUF file (or set of parts) that it holds. */
 oq_status oq_ckpt_open_folder(oq_env *env, const char *folder, const char *variant, oq_ckpt **out);
 void oq_ckpt_close(oq_ckpt *ckpt);
+/* The path that "PATH", "owner/repo/file.gguf" or "owner/repo:TYPE" means (the latter two in the Hugging Face cache);
+ * the caller's (oq_free). */
+oq_status oq_gguf_find(oq_env *env, const char *text, char **out);
 
 const oq_ckpt_tensor *oq_ckpt_find(const oq_ckpt *ckpt, const char *name); /* NULL: none */
 /* Does any name begin with `prefix` as whole dotted components? */

@@ -3,6 +3,8 @@
 #include "engine/engine.h"
 #include "engine/recognize.h"
 
+#include "base/names.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -80,24 +82,53 @@ static oq_status open_given(oq_env *env, oq_model *model, const char *path, size
     return st;
 }
 
+/* The GGUF file that the request names for this component: by its own entry, or globally for a transformer. NULL: none. */
+static const char *gguf_model_of(const oq_model *model, const oq_pipeline_component *c)
+{
+    const oq_quant_spec *spec = model->config ? oq_quant_config_route(model->config, c->name) : NULL;
+    bool named = false;
+    for (size_t i = 0; model->config && i < model->config->n_entries; i++)
+        named |= strcmp(model->config->entries[i].component, c->name) == 0;
+    if (!c->quantizable || !spec || !spec->method || !oq_name_equal(spec->method, "gguf")) return NULL;
+    return c->encoder && !named ? NULL : oq_json_string(oq_json_get(spec->options, "gguf_model"));
+}
+
+/* What stands in the place of the folder's weights, and which words ask for it. *path NULL: nothing. */
+static oq_status find_given(oq_env *env, oq_model *model, const oq_options *options, size_t i,
+                            const char **path, char *slot, size_t n)
+{
+    const oq_pipeline_component *want = &model->type->components[i];
+    const char *gguf = gguf_model_of(model, want);
+    char name[64], *found = NULL;
+    *path = file_for(options, want->name);
+    if (*path) snprintf(slot, n, "--%s", option_name(options, want->name, name, sizeof name));
+    if (!gguf) return OQ_OK;
+    if (*path && strcmp(*path, gguf) != 0)
+        return oq_fail(env, OQ_E_CONFIG, "%s: %s is '%s' but gguf_model is '%s'", want->name, slot, *path,
+                       gguf);
+    OQ_TRY(oq_gguf_find(env, gguf, &found));
+    *path = oq_arena_strdup(&model->folder->arena, found);
+    oq_free(env, found);
+    snprintf(slot, n, "gguf_model");
+    return *path ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "%s: no memory", want->name);
+}
+
 oq_status oq_component_open(oq_env *env, oq_model *model, const oq_options *options, bool dummy, size_t i,
                             const oq_module_type *module, const oq_folder_component **c)
 {
-    char name[64], slot[80];
-    const char *component = model->type->components[i].name;
-    const char *path = file_for(options, component);
-    const char *variant = oq_options_text(options, "variant", NULL);
+    char slot[80];
+    const char *path = NULL, *variant = oq_options_text(options, "variant", NULL);
     oq_folder_component *own = &model->files[i];
+    OQ_TRY(find_given(env, model, options, i, &path, slot, sizeof slot));
     if (!path) {
         if (dummy) return OQ_OK;
         OQ_TRY(oq_ckpt_open_folder(env, (*c)->path, variant, &model->ckpts[i]));
         if (oq_recognize(model->ckpts[i], module).module != module)
             return OQ_OK; /* the plan says what is missing */
-        return oq_recognize_as(env, model->ckpts[i], module, component);
+        return oq_recognize_as(env, model->ckpts[i], module, model->type->components[i].name);
     }
     if (dummy) return oq_fail(env, OQ_E_ARG, "'%s' is given, but dummy loading reads no weights", path);
     OQ_TRY(open_given(env, model, path, i, module, variant));
-    snprintf(slot, sizeof slot, "--%s", option_name(options, component, name, sizeof name));
     OQ_TRY(oq_recognize_as(env, model->ckpts[i], module, slot));
     own->name = (*c)->name;
     own->library = (*c)->library;

@@ -106,7 +106,6 @@ static oq_status open_component(oq_env *env, oq_model *model, const oq_options *
 static oq_status resolve_and_plan(oq_env *env, oq_model *model, const oq_options *options, opening *o)
 {
     oq_resolved *resolved = NULL;
-    OQ_TRY(oq_quant_request(env, options, o->names, o->n, &model->config));
     OQ_TRY(oq_resolve(env, model->config, o->resolve, o->n, &resolved));
     const bool fp32 = strcmp(oq_options_text(options, "dtype", "bf16"), "fp32") == 0;
     const oq_plan_params params = {.backend = model->backend,
@@ -133,6 +132,8 @@ static oq_status open_components(oq_env *env, oq_model *model, const oq_options 
     oq_status st = oq_new(env, n, sizeof *o.resolve, "model", &o.resolve);
     if (st == OQ_OK) st = oq_new(env, n, sizeof *o.plan, "model", &o.plan);
     if (st == OQ_OK) st = oq_new(env, n, sizeof *o.names, "model", &o.names);
+    for (size_t i = 0; st == OQ_OK && i < n; i++) o.names[i] = model->type->components[i].name;
+    if (st == OQ_OK) st = oq_quant_request(env, options, o.names, n, &model->config);
     for (size_t i = 0; st == OQ_OK && i < n; i++) st = open_component(env, model, options, dummy, i, &o);
     if (st == OQ_OK) st = resolve_and_plan(env, model, options, &o);
     oq_free(env, o.names);

@@ -358,6 +358,43 @@ static void test_text_encoder(void **state)
     free(dir);
 }
 
+/* ---- the seed's way of naming the file ------------------------------------------------------------------------ */
+
+/* A path, a file of a repository in the cache, or a type that one file of it is named after. */
+static void test_gguf_model(void **state)
+{
+    oq_env *env = *state;
+    char *dir = strdup(scratch_dir(OMNIQ_BINARY_DIR, "gguf-cache")), path[1024], folder[1200], text[2048];
+    const recipe r = {.type = "Q4_0", .kept = "BF16", .prefix = ""};
+    snprintf(folder, sizeof folder, "%s/models--me--toy/snapshots/0123456789abcdef", dir);
+    assert_int_equal(oq_dir_make(env, folder), OQ_OK);
+    snprintf(path, sizeof path, "%s", write_transformer(env, folder, &r));
+    outcome file = run(env, "transformer", path);
+    setenv("HF_HUB_CACHE", dir, 1);
+    snprintf(text, sizeof text, "%s/toy-q4_0.gguf", folder);
+    assert_int_equal(rename(path, text), 0);
+    const char *forms[] = {text, "me/toy/toy-q4_0.gguf", "me/toy:Q4_0"};
+    for (size_t i = 0; i < OQ_COUNT(forms); i++) {
+        char request[2300];
+        snprintf(request, sizeof request, "{\"method\": \"gguf\", \"gguf_model\": \"%s\"}", forms[i]);
+        outcome made = run(env, "quantization", request);
+        assert_memory_equal(made.pixels, file.pixels, file.bytes);
+        drop(&made);
+    }
+    refused(env, "quantization", "{\"method\": \"gguf\", \"gguf_model\": \"me/toy:Q8_0\"}", OQ_E_NOTFOUND,
+            "'me/toy:Q8_0': 0 files in '");
+    refused(env, "quantization", "{\"method\": \"gguf\", \"gguf_model\": \"me/toy/other.gguf\"}",
+            OQ_E_NOTFOUND, "'me/toy/other.gguf': there is no file '");
+    refused(env, "quantization", "{\"method\": \"gguf\", \"gguf_model\": \"none.gguf\"}", OQ_E_NOTFOUND,
+            "none.gguf: there is no such file or folder");
+    refused(env, "quantization",
+            "{\"method\": \"gguf\", \"gguf_model\": \"" MODEL "/text_encoder/model.safetensors\"}",
+            OQ_E_MISMATCH, "gguf_model '");
+    unsetenv("HF_HUB_CACHE");
+    drop(&file);
+    free(dir);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------------------------------ */
 
 static void test_refusals(void **state)
@@ -393,6 +430,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_parts_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(test_apart_in_f32, setup, teardown),
         cmocka_unit_test_setup_teardown(test_text_encoder, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_gguf_model, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
     };
     return cmocka_run_group_tests_name("gguf_model", tests, NULL, NULL);
