@@ -294,6 +294,7 @@ static oq_status read_key(reader *r)
 static oq_status read_shape(reader *r, oq_ckpt_tensor *t)
 {
     uint64_t n = 0, dim = 0;
+    int64_t room = 1; /* without those that are 0: the product of any of them is countable then */
     OQ_TRY(take_uint(r, 4, "a tensor's dimensions", &n));
     if (n > OQ_CKPT_MAX_DIMS)
         return fail(r, "tensor '%s': %llu dimensions, at most %d are read", t->name, (unsigned long long)n,
@@ -302,9 +303,10 @@ static oq_status read_shape(reader *r, oq_ckpt_tensor *t)
     t->elems = 1;
     for (int i = t->n_dims - 1; i >= 0; i--) { /* the file begins with the innermost */
         OQ_TRY(take_uint(r, 8, "a tensor's dimensions", &dim));
-        if (dim > INT64_MAX || !oq_i64_mul(t->elems, (int64_t)dim, &t->elems))
+        if (dim > INT64_MAX || !oq_i64_mul(room, dim ? (int64_t)dim : 1, &room))
             return fail(r, "tensor '%s': its shape has more elements than can be counted", t->name);
         t->dim[i] = (int64_t)dim;
+        t->elems *= (int64_t)dim;
     }
     return OQ_OK;
 }
@@ -351,7 +353,7 @@ static oq_status read_tensor(reader *r)
 static oq_status restore_shape(reader *r, oq_ckpt_tensor *t)
 {
     char key[sizeof shape_prefix + MAX_NAME];
-    int64_t elems = 1;
+    int64_t elems = 1, room = 1;
     snprintf(key, sizeof key, "%s%s", shape_prefix, t->name);
     const oq_json *shape = oq_json_get(r->metadata, key);
     const size_t n = oq_json_size(shape);
@@ -360,9 +362,10 @@ static oq_status restore_shape(reader *r, oq_ckpt_tensor *t)
         return fail(r, "key '%s' is no list of 1 to %d dimensions", key, OQ_CKPT_MAX_DIMS);
     for (size_t i = 0; i < n; i++) {
         const int64_t dim = oq_json_int(oq_json_at(shape, i), -1);
-        if (dim < 0 || !oq_i64_mul(elems, dim, &elems)) elems = -1;
-        if (elems < 0) break;
+        if (dim < 0 || !oq_i64_mul(room, dim ? dim : 1, &room))
+            return fail(r, "key '%s' tells no shape that can be counted", key);
         t->dim[i] = dim;
+        elems *= dim;
     }
     if (elems != t->elems)
         return fail(r, "key '%s' tells %lld elements, its tensor has %lld", key, (long long)elems,

@@ -104,13 +104,15 @@ static oq_status read_shape(const header *h, const oq_json *value, oq_ckpt_tenso
         return fail_tensor(h, t->name, "shape is %s, not a list", oq_json_type_name(value));
     if (n > OQ_CKPT_MAX_DIMS)
         return fail_tensor(h, t->name, "%zu dimensions, at most %d are read", n, OQ_CKPT_MAX_DIMS);
+    int64_t room = 1; /* without those that are 0: the product of any of them is countable then */
     t->n_dims = (int)n;
     t->elems = 1;
     for (size_t i = 0; i < n; i++) {
         if (!read_count(oq_json_at(value, i), &t->dim[i]))
             return fail_tensor(h, t->name, "dimension %zu of its shape is not a whole number from 0 up", i);
-        if (!oq_i64_mul(t->elems, t->dim[i], &t->elems))
+        if (!oq_i64_mul(room, t->dim[i] ? t->dim[i] : 1, &room))
             return fail_tensor(h, t->name, "its shape has more elements than can be counted");
+        t->elems *= t->dim[i];
     }
     return OQ_OK;
 }

@@ -299,6 +299,11 @@ static void test_bad_tensors(void **state)
     tensor(&f, "w", 2, odd, T_Q4_0, 0), zeros(&f, 100);
     refused(b, written(b, &f, "bad.gguf"), OQ_E_FORMAT,
             "tensor 'w': rows of 33 elements are not whole blocks of Q4_0, which have 32");
+    begin(&f, 3, 1,
+          0); /* found by fuzzing: no elements, but a product of some dimensions that nobody can form */
+    tensor(&f, "w", 3, (const uint64_t[]){0, 1ull << 62, 3}, T_F32, 0), zeros(&f, 100);
+    refused(b, written(b, &f, "bad.gguf"), OQ_E_FORMAT,
+            "tensor 'w': its shape has more elements than can be counted");
     begin(&f, 3, 1, 0);
     tensor(&f, "w", 1, big, T_F32, 0), zeros(&f, 100);
     refused(b, written(b, &f, "bad.gguf"), OQ_E_FORMAT,
