@@ -4,6 +4,7 @@
 #include "sched/noise.h"
 
 #include <math.h>
+#include <string.h>
 
 void oq_latents_noise(uint64_t seed, bool shared, int64_t n_items, int64_t elems, float *dst)
 {
@@ -117,12 +118,31 @@ void oq_latents_rescale(const oq_dtype *dtype, float *x, int64_t n, int64_t chan
     }
 }
 
+static uint8_t pixel_of(const oq_dtype *dtype, float x)
+{
+    const float half = oq_value_round(dtype, oq_value_round(dtype, x * 0.5f) + 0.5f);
+    const float unit = half < 0.0f ? 0.0f : half > 1.0f ? 1.0f : half;
+    return (uint8_t)nearbyintf(unit * 255.0f);
+}
+
+/* A BF16 run has 65536 values at most: from a picture's size on, a table of them is quicker. */
 void oq_pixels_from_values(const oq_dtype *dtype, uint8_t *dst, const float *x, int64_t n)
 {
+    enum { ALL = 1 << 16 };
+    uint8_t table[ALL];
+    const bool by_table = dtype == &oq_dtype_bf16 && n > ALL;
+    for (uint32_t i = 0; by_table && i < ALL; i++) {
+        const uint32_t bits = i << 16;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        table[i] = (i & 0x7f80u) == 0x7f80u
+                       ? 0
+                       : pixel_of(dtype, value); /* the caller has seen that all are finite */
+    }
     for (int64_t i = 0; i < n; i++) {
-        const float half = oq_value_round(dtype, oq_value_round(dtype, x[i] * 0.5f) + 0.5f);
-        const float unit = half < 0.0f ? 0.0f : half > 1.0f ? 1.0f : half;
-        dst[i] = (uint8_t)nearbyintf(unit * 255.0f);
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        dst[i] = by_table && (bits & 0xffffu) == 0 ? table[bits >> 16] : pixel_of(dtype, x[i]);
     }
 }
 

@@ -79,8 +79,34 @@ def conv(side, c):
     row("conv2d", f"1x{side}x{side}x{c} 3x3", "torch cuDNN bf16 channels_last", 18 * side * side * c * c, lambda i: F.conv2d(x, w, b, padding=1))
 
 
+def few_bits(k, n, rows, group=128):
+    """4-bit weights: torch's int4 kernel, and decoding by torch.compile in front of a bf16 product."""
+    codes = torch.randint(0, 16, (n, k), device="cuda", dtype=torch.uint8)
+    scale = ((torch.rand(n, k // group, device="cuda") + 0.5) * k**-0.5 / 4).to(BF)
+    pairs = codes[:, ::2] << 4 | codes[:, 1::2]
+    sets = 2 + 192000000 // (n * k // 2)
+    scale_zero = torch.stack([scale, torch.zeros_like(scale)], -1).transpose(0, 1).contiguous()
+    tiled = [torch.ops.aten._convert_weight_to_int4pack(pairs, 8).clone() for _ in range(sets)]
+    plain = [pairs.clone() for _ in range(sets)]
+    whole = [torch.randn(n, k, device="cuda", dtype=BF) * k**-0.5 for _ in range(2 + 192000000 // (2 * n * k))]
+
+    def decode(p, s):
+        w = torch.stack([p >> 4, p & 15], -1).view(n, k // group, group).to(BF) - 8
+        return (w * s[..., None]).view(n, k)
+
+    compiled = torch.compile(decode, dynamic=False)
+    for m in rows:
+        x, shape, flop = torch.randn(m, k, device="cuda", dtype=BF), f"{m}x{k}x{n}", 2 * m * n * k
+        row("linear", shape, "torch bf16", flop, lambda i: F.linear(x, whole[i % len(whole)]), len(whole))
+        row("linear", shape, "torch int4 (tinygemm)", flop, lambda i: torch.ops.aten._weight_int4pack_mm(x, tiled[i], group, scale_zero), sets)
+        row("linear", shape, "torch.compile decode + bf16", flop, lambda i: F.linear(x, compiled(plain[i], scale)), sets)
+
+
 attention(24, 4608, 128)
 attention(30, 4224, 128)
+attention(8, 32760, 128)
+few_bits(3072, 12288, (1, 16, 64, 256, 1024, 4096))
+few_bits(4096, 24576, (1, 16, 64, 256))
 torch.backends.cudnn.benchmark = True
 for side, c in ((128, 512), (256, 512), (512, 256), (1024, 128)):
     conv(side, c)

@@ -67,6 +67,35 @@ static void test_unscaling_rounds_each_operation(void **state)
     assert_true(x == 3.53125f);
 }
 
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* A picture's worth of values goes through a table: the same bytes as one by one. */
+static void many_pixels(void **state)
+{
+    enum { N = 3 * 32768 };
+    static float x[N];
+    static uint8_t all[N];
+    (void)state;
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t bits = (i * 40503u & 0xffffu) << 16;
+        if ((bits & 0x7f800000u) == 0x7f800000u) bits = 0;
+        if (i % 5 == 0) bits |= 0x1234u; /* no bf16 number */
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+    oq_pixels_from_values(&oq_dtype_bf16, all, x, N);
+    for (uint32_t i = 0; i < N; i++) {
+        uint8_t one;
+        if ((bits_of(x[i]) & 0x7f800000u) == 0x7f800000u) continue;
+        oq_pixels_from_values(&oq_dtype_bf16, &one, &x[i], 1);
+        assert_int_equal(all[i], one);
+    }
+}
+
 static void test_pixels_round_half_to_even(void **state)
 {
     (void)state;
@@ -98,6 +127,7 @@ static void test_finiteness(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_pixels),
         cmocka_unit_test(test_noise_own_and_shared),
         cmocka_unit_test(test_guidance_is_added_on_top),
         cmocka_unit_test(test_guidance_keeps_its_length),
