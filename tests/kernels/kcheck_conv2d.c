@@ -72,6 +72,7 @@ static const shape shapes[] = {
     /* tiles of 4 x 4 with tails on both sides */
     {1, 13, 18, IMAGE(40, 32, 3, 3, 1, 1, 1, 1, 1)},
     {2, 4, 9, IMAGE(64, 96, 3, 3, 1, 1, 1, 1, 1)},
+    {1, 9, 14, IMAGE(80, 48, 3, 3, 1, 1, 1, 1, 1)},
     {1, 34, 29, IMAGE(33, 48, 3, 3, 1, 0, 1, 0, 2)},
     /* enlarged by two */
     {1, 1, 1, ENLARGED(2, 3, 3, 3, 1, 1, 1, 1, 1)},
@@ -202,8 +203,8 @@ static problem make(kcheck *kc, kc_rng *rng, const shape *at, const oq_dtype *ty
         p.weight[i] = typed && type == &oq_dtype_bf16 ? oq_bf16_round(kc_normal(rng)) : kc_normal(rng);
     if (typed) p.spec.compute = type;
     if (typed && type == &oq_dtype_bf16) p.spec.weight = type;
-    p.transformed = typed && type == &oq_dtype_f32 && s->kh == 3 && s->kw == 3 && s->stride == 1 && !video &&
-                    oq_conv2d_enlarge(s) == 1;
+    p.transformed =
+        typed && s->kh == 3 && s->kw == 3 && s->stride == 1 && !video && oq_conv2d_enlarge(s) == 1;
     p.bias = kc_buf_new(kc, (size_t)s->c_out * sizeof(float), 4);
     for (int64_t i = 0; i < s->c_out; i++) ((float *)p.bias.data)[i] = kc_normal(rng);
     p.has_bias = kc_below(rng, 3) > 0;

@@ -7,7 +7,7 @@
 
 static bool accepts(const oq_conv2d_spec *spec)
 {
-    return oq_conv2d_all_bf16(spec) && accepts_shape(spec);
+    return oq_conv2d_all_bf16(spec) && accepts_shape(spec) && !oq_conv2d_winograd_wins(spec);
 }
 
 const oq_conv2d_kernel oq_conv2d_wbf16_avx512bf16 = {

@@ -1,4 +1,4 @@
-/* conv2d_winograd.h -- 3 x 3 convolutions in f32 by Winograd's F(4x4, 3x3): 36 products of channels for 16 output pixels,
+/* conv2d_winograd.h -- 3 x 3 convolutions by products in f32 and Winograd's F(4x4, 3x3): 36 products of channels for 16 output pixels,
  * where the direct sum takes 144. The file that includes this has included a tile with TILE_STEP 1.
  *
  * A task takes TILES tiles of 4 x 4 output pixels. Each one's 6 x 6 window of the input is transformed (V = Bt d B, for
@@ -6,7 +6,7 @@
  * At M A is the output. The weights rest transformed, U = G g Gt, four times as large as they are.
  *
  * The transforms add and subtract numbers of the window that the direct sum keeps apart: errors are larger (numerics.md),
- * and a NaN reaches all of its tile. Only for runs in F32, whose weights and activations are f32. */
+ * and a NaN reaches all of its tile. */
 #include "base/size.h"
 #include "cpu/conv2d/conv2d.h"
 #include "cpu/elementwise/elem.h"
@@ -22,8 +22,10 @@
 
 static bool accepts(const oq_conv2d_spec *s)
 {
-    return s->compute == &oq_dtype_f32 && s->kt == 0 && oq_conv2d_enlarge(s) == 1 && s->kh == 3 && s->kw == 3 && s->stride == 1 &&
-           s->c_in % VF == 0 && s->c_in >= LEAST_CHANNELS && s->c_out >= LEAST_CHANNELS;
+    const bool small = s->c_in * s->c_out <= OQ_CONV2D_WINOGRAD_MOST; /* the weights rest as f32, four times as many */
+    return (s->compute == &oq_dtype_f32 || (s->compute == &oq_dtype_bf16 && small)) && s->kt == 0 &&
+           oq_conv2d_enlarge(s) == 1 && s->kh == 3 && s->kw == 3 && s->stride == 1 && s->c_in % VF == 0 &&
+           s->c_in >= LEAST_CHANNELS && s->c_out >= LEAST_CHANNELS;
 }
 
 static int64_t n_panels(const oq_conv2d_spec *s)
@@ -154,13 +156,14 @@ static void transform_input(const conv_job *job, float *v, int64_t i, int64_t at
 {
     const oq_conv2d_args *const a = job->a;
     const oq_conv2d_spec *const s = job->s;
-    const float *pixel[POINTS];
+    const bool bf16 = oq_elem_is_bf16(&a->x);
+    const void *pixel[POINTS];
     int64_t oy, ox;
     const int64_t image = tile_place(job, i, &oy, &ox) * a->h * a->w, pitch = v_pitch(s);
     for (int64_t p = 0; p < POINTS; p++) {
         const int64_t y = oy - s->pad_top + p / WINDOW, x = ox - s->pad_left + p % WINDOW;
         const bool inside = y >= 0 && y < a->h && x >= 0 && x < a->w;
-        pixel[p] = inside ? (const float *)oq_elem_row(&a->x, image + y * a->w + x) : job->zeros;
+        pixel[p] = inside ? oq_elem_row(&a->x, image + y * a->w + x) : job->zeros;
     }
     for (int64_t c = 0; c < s->c_in; c += VF) {
         vf d[POINTS];
@@ -168,7 +171,7 @@ static void transform_input(const conv_job *job, float *v, int64_t i, int64_t at
         OQ_UNROLL
         for (int x = 0; x < WINDOW; x++) {
             OQ_UNROLL
-            for (int y = 0; y < WINDOW; y++) d[y * WINDOW + x] = v_load(pixel[y * WINDOW + x] + c);
+            for (int y = 0; y < WINDOW; y++) d[y * WINDOW + x] = v_get(pixel[y * WINDOW + x], bf16, c, VF);
             input_1d(d + x, WINDOW);
         }
         OQ_UNROLL
@@ -214,7 +217,8 @@ static void prefetch_input(const conv_job *job, int64_t i)
     for (int64_t y = oy + 1; y < oq_min_i64(oy + 1 + OUT, a->h); y++)
         for (int64_t x = ox + 1; x < oq_min_i64(ox + 1 + OUT, a->w); x++) {
             const char *const at = oq_elem_row(&a->x, image + y * a->w + x);
-            for (int64_t c = 0; c < job->s->c_in * 4; c += 64) __builtin_prefetch(at + c, 0, 2);
+            for (int64_t c = 0; c < job->s->c_in * (int64_t)a->x.dtype->bytes; c += 64)
+                __builtin_prefetch(at + c, 0, 2);
         }
 }
 
