@@ -126,7 +126,7 @@ static void texts_clear(oq_env *env, texts *t)
 static oq_status fail_command(oq_env *env, const char *command)
 {
     enum { MAX_COMMANDS = 32 };
-    static const char *const later[] = {"recipe", "serve"};
+    static const char *const later[] = {"serve"};
     char words[MAX_COMMANDS][32];
     const char *names[MAX_COMMANDS];
     size_t n = 0;

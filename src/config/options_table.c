@@ -4,10 +4,10 @@
  * the end with their reason. */
 #include "config/options.h"
 
-#define ALL    "generate,plan,inspect,compare,quantize,dequantize,tokenize,bench,methods,models,devices"
-#define MAKES  "generate,plan"         /* commands that take one model and one request */
-#define RUNS   "generate,plan,compare" /* the same and the one that takes two */
-#define MODELS "generate,plan,compare,bench"
+#define ALL    "generate,plan,inspect,compare,quantize,dequantize,recipe,tokenize,bench,methods,models,devices"
+#define MAKES  "generate,plan"                /* commands that take one model and one request */
+#define RUNS   "generate,plan,compare,recipe" /* the same and the one that takes two */
+#define MODELS "generate,plan,compare,recipe,bench"
 
 const char *const oq_option_commands = ALL;
 
@@ -156,6 +156,15 @@ static const oq_option_info rows[] = {
     {"candidate-attention-sparse-skip-layers", "attention-sparse-skip-layers", OQ_OPTION_STRING, 0, 0, NULL,
      NULL, "compare", "quantization", "LIST", "the candidate's layers whose attention stays dense"},
 
+    {"recipe", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES ",bench,quantize", "quantization", "FILE",
+     "a recipe of 'omniq recipe': the same as --quantization @FILE"},
+    {"budget", NULL, OQ_OPTION_STRING, 0, 0, NULL, "4.5bpw", "recipe", "quantization", "SIZE",
+     "bits a weight ('4.5bpw') or bytes ('6GB', '700MiB') of all layers that may be quantized"},
+    {"methods", NULL, OQ_OPTION_STRING, 0, 0, NULL, "nvfp4,int3,int4,fp8-channel,bf16", "recipe",
+     "quantization", "CSV",
+     "methods to choose from: names, or int2, int3, int4, int4-g32, nf4, fp8-channel, fp8-block; bf16 always "
+     "is one"},
+
     /* ---- comparison ---------------------------------------------------------------------------------------- */
     {"policy", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare", "comparison", "NAME|FILE",
      "judge by 'smoke', 'strict' or a JSON file of bounds, {\"psnr_db\":{\"min\":30}}, that each picture "
@@ -186,6 +195,8 @@ static const oq_option_info rows[] = {
      "replace an existing output"},
     {"dtype", NULL, OQ_OPTION_CHOICE, 0, 0, "bf16,f32", "bf16", "dequantize", "output", "TYPE",
      "type of decoded layers"},
+    {"output", "o", OQ_OPTION_STRING, 0, 0, NULL, NULL, "recipe", "output", "FILE",
+     "the recipe as JSON, for --recipe or --quantization @FILE"},
     {"show", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "generate", "output", NULL,
      "draw the picture in the terminal: kitty, iTerm2, sixel or half blocks"},
     {"from", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "generate", "output", "IMAGE.png",

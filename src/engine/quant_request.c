@@ -37,6 +37,13 @@ static oq_status parse_flags(oq_env *env, const oq_options *options, const char 
 {
     const char *name = oq_options_text(options, "quantization", NULL);
     const char *config = oq_options_text(options, "quantization-config", NULL);
+    const char *recipe = oq_options_text(options, "recipe", NULL);
+    if (recipe && (name || config))
+        return oq_fail(env, OQ_E_CONFIG, "--recipe and --%s are both given; a recipe is a whole quantization",
+                       name ? "quantization" : "quantization-config");
+    if (recipe && !oq_file_exists(recipe))
+        return oq_fail(env, OQ_E_NOTFOUND, "--recipe '%s': there is no such file", recipe);
+    if (recipe) config = recipe;
     oq_quant_config *first = NULL, *second = NULL;
     oq_status st = name ? oq_quant_config_parse(env, name, components, n, &first) : OQ_OK;
     if (st == OQ_OK && config) st = parse_config_flag(env, config, components, n, &second);
