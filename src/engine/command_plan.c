@@ -9,7 +9,8 @@ static oq_status plan(oq_env *env, oq_options *options, oq_report **out)
     if (!oq_options_given(options, "model")) return oq_fail(env, OQ_E_ARG, "plan needs a model: --model DIR");
     OQ_TRY(oq_model_prepare(env, options, &model));
     oq_strbuf_init(&text, env);
-    oq_status st = oq_plan_print(model->plan, oq_options_flag(options, "verbose"), &text);
+    oq_status st = model->lacks[0] ? oq_plan_warn(model->plan, "%s", model->lacks) : OQ_OK;
+    if (st == OQ_OK) st = oq_plan_print(model->plan, oq_options_flag(options, "verbose"), &text);
     if (st == OQ_OK)
         st = oq_report_finish(env, oq_plan_to_json(model->plan), &text, true, out);
     else

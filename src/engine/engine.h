@@ -46,6 +46,7 @@ struct oq_model {
     oq_weights             *weights;
     oq_options             *defaults; /* omniq.json as options of "generate"; NULL: none */
     double                  load_s;
+    char                    lacks[192]; /* "": the request it was opened with fits into memory; else why it does not */
 };
 oq_status oq_model_prepare(oq_env *env, const oq_options *options, oq_model **out); /* resolve and plan */
 oq_status oq_model_load(oq_env *env, oq_model *model);
@@ -63,6 +64,8 @@ oq_status oq_quant_request(oq_env *env, const oq_options *options, const char *c
 oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *options, oq_arena *arena,
                           oq_request *out);
 oq_status oq_request_measure(oq_env *env, const oq_model *model, const oq_request *request, size_t *scratch_bytes);
+/* Do weights and scratch fit into the device's memory? If not, the sentence with the numbers in why[size]. */
+bool oq_request_fits(const oq_model *model, const oq_request *request, size_t scratch_bytes, char *why, size_t size);
 
 struct oq_media {
     oq_env   *env;

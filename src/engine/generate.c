@@ -42,7 +42,10 @@ static oq_status run(oq_env *env, const oq_model *model, const oq_request *reque
                      oq_media *media)
 {
     void *scratch = NULL;
+    char lacks[192];
     OQ_TRY(oq_request_measure(env, model, request, &media->scratch_bytes));
+    if (!oq_request_fits(model, request, media->scratch_bytes, lacks, sizeof lacks))
+        return oq_fail(env, OQ_E_NOMEM, "%s", lacks);
     OQ_TRY(model->backend->buffer_new(env, model->device, media->scratch_bytes, &scratch));
     oq_exec ex = {.env = env,
                   .backend = model->backend,

@@ -236,6 +236,8 @@ static oq_status measure(oq_env *env, oq_model *model, const oq_options *options
     oq_arena_init(&arena, env);
     oq_status st = oq_request_make(env, model, options, &arena, &request);
     if (st == OQ_OK) st = oq_request_measure(env, model, &request, &model->plan->scratch_bytes);
+    if (st == OQ_OK) /* loading refuses it; a plan tells it */
+        oq_request_fits(model, &request, model->plan->scratch_bytes, model->lacks, sizeof model->lacks);
     oq_arena_deinit(&arena);
     return st;
 }
@@ -290,6 +292,7 @@ static void close_files(oq_model *model)
 oq_status oq_model_load(oq_env *env, oq_model *model)
 {
     const double started_s = oq_now_s();
+    if (model->lacks[0]) return oq_fail(env, OQ_E_NOMEM, "%s", model->lacks);
     OQ_TRY(oq_load(env, model->plan, &model->weights));
     if (model->loras) OQ_TRY(oq_loras_load(env, model->loras));
     close_files(model);

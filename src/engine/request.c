@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -255,13 +256,18 @@ oq_status oq_request_measure(oq_env *env, const oq_model *model, const oq_reques
                   .measure = true};
     OQ_TRY(model->type->run(&ex, model->self, request, NULL));
     *scratch_bytes = ex.peak;
+    return OQ_OK;
+}
+
+bool oq_request_fits(const oq_model *model, const oq_request *request, size_t scratch_bytes, char *why,
+                     size_t size)
+{
     const size_t have = machine_memory(model);
     size_t need;
-    if (!oq_size_add(ex.peak, model->plan->weights_bytes, &need) || (have && need > have))
-        return oq_fail(
-            env, OQ_E_NOMEM,
-            "%lld x %lld pixels need %.2f GiB of scratch and %.2f GiB of weights, this machine has %.2f GiB",
-            (long long)request->width, (long long)request->height, (double)ex.peak / 1073741824.0,
-            (double)model->plan->weights_bytes / 1073741824.0, (double)have / 1073741824.0);
-    return OQ_OK;
+    if (oq_size_add(scratch_bytes, model->plan->weights_bytes, &need) && (!have || need <= have)) return true;
+    snprintf(why, size,
+             "%lld x %lld pixels need %.2f GiB of scratch and %.2f GiB of weights, this machine has %.2f GiB",
+             (long long)request->width, (long long)request->height, (double)scratch_bytes / 1073741824.0,
+             (double)model->plan->weights_bytes / 1073741824.0, (double)have / 1073741824.0);
+    return false;
 }

@@ -109,6 +109,13 @@ expect 1 'nowhere' generate -m nowhere -p x -o kept.png
 check 'an existing output survives a failure' grep -q precious kept.png
 [ -z "$(find . -name '*.part')" ] && pass || fail 'half-written files' "$(find . -name '*.part')"
 
+# more than the machine has (here: below 64 GiB): the plan tells, a run refuses before it loads
+if [ "$(awk '/^MemTotal/ {print int($2 / 1048576)}' /proc/meminfo)" -lt 64 ]; then
+    expect 0 'this machine has' plan -m "$model" -W 16384 -H 16384
+    expect 1 'pixels need' generate -m "$model" -p x -W 16384 -H 16384 -o huge.png
+    [ ! -e huge.png ] && pass || fail 'a refused run leaves a file'
+fi
+
 # defaults: the flag, omniq.json, the family; -v tells
 run generate -m "$model" -p "$prompt" --steps 1 -W 64 -H 64 -v -o v.png
 grep -q 'steps 1, from the flag' err && grep -q "guidance-scale 0, from the model's omniq.json" err && pass || fail '-v tells defaults'
