@@ -182,7 +182,8 @@ static const oq_option_info rows[] = {
 
     /* ---- output -------------------------------------------------------------------------------------------- */
     {"output", "o", OQ_OPTION_STRING, 0, 0, NULL, "omniq-SEED.png", "generate", "output", "FILE",
-     "the picture or video; several become FILE_1.png, FILE_2.png, ...; '-' is standard output (Y4M)"},
+     "the picture (.png, .jpg, .webp) or video (.mp4, .webp, .y4m, no ending: a folder of frames); several "
+     "become FILE_1.png, FILE_2.png, ...; '-' is standard output (PNG, Y4M)"},
     {"output", "o", OQ_OPTION_STRING, 0, 0, NULL, NULL, "quantize,dequantize", "output", "PATH",
      "a folder, or one weight file (.safetensors) where the source is a component; appears whole or not at "
      "all"},

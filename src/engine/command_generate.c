@@ -39,18 +39,6 @@ static oq_status check_streams(oq_env *env, const oq_options *o)
     return OQ_OK;
 }
 
-/* A name that ends in another picture type would lie about its content. */
-static oq_status check_picture_ending(oq_env *env, const char *path)
-{
-    static const char *const others[] = {".jpg",  ".jpeg", ".webp", ".gif", ".bmp", ".tif",
-                                         ".tiff", ".avif", ".jxl",  ".mp4", ".y4m", NULL};
-    const char *dot = strrchr(oq_path_leaf(path), '.');
-    for (size_t i = 0; dot && others[i]; i++)
-        if (oq_name_equal(dot, others[i]))
-            return oq_fail(env, OQ_E_ARG, "output '%s': this build writes PNG alone, not '%s'", path, dot);
-    return OQ_OK;
-}
-
 static bool is_video(const run *r)
 {
     return r->model->type->defaults.frames > 0;
@@ -58,7 +46,7 @@ static bool is_video(const run *r)
 
 static oq_status check_ending(run *r, const char *path)
 {
-    return is_video(r) ? oq_video_find(r->env, path, &r->video) : check_picture_ending(r->env, path);
+    return is_video(r) ? oq_video_find(r->env, path, &r->video) : oq_image_check_output(r->env, path);
 }
 
 /* name.png, or name_1.png, name_2.png, ... */
@@ -161,7 +149,7 @@ static oq_status save_image(run *r, int i)
                             .pixels = oq_media_pixels(m, i)};
     const oq_status st =
         r->video ? r->video->write(r->env, r->paths[i], &video, texts, n_texts)
-                 : oq_png_write(r->env, r->paths[i], m->width, m->height, video.pixels, texts, n_texts);
+                 : oq_image_write(r->env, r->paths[i], m->width, m->height, video.pixels, texts, n_texts);
     oq_free(r->env, parameters);
     oq_free(r->env, omniq);
     return st;

@@ -9,10 +9,13 @@ typedef struct folder_names {
     size_t n;
 } folder_names;
 
-static bool is_png(const char *name)
+static bool is_picture(const char *name)
 {
+    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".webp"};
     const char *dot = strrchr(name, '.');
-    return dot && oq_name_equal(dot, ".png");
+    for (size_t i = 0; dot && i < OQ_COUNT(endings); i++)
+        if (oq_name_equal(dot, endings[i])) return true;
+    return false;
 }
 
 static void free_names(oq_env *env, folder_names *f)
@@ -22,20 +25,20 @@ static void free_names(oq_env *env, folder_names *f)
     *f = (folder_names){0};
 }
 
-/* Sorted PNG names of a folder; the others are left out. */
+/* Sorted names of a folder's pictures; the others are left out. */
 static oq_status list_pictures(oq_env *env, const char *folder, folder_names *out)
 {
     char **names = NULL;
     size_t n = 0, kept = 0;
     OQ_TRY(oq_dir_list(env, folder, &names, &n));
     for (size_t i = 0; i < n; i++) {
-        if (is_png(names[i]))
+        if (is_picture(names[i]))
             names[kept++] = names[i];
         else
             oq_free(env, names[i]);
     }
     *out = (folder_names){names, kept};
-    return kept ? OQ_OK : oq_fail(env, OQ_E_NOTFOUND, "%s: holds no PNG picture", folder);
+    return kept ? OQ_OK : oq_fail(env, OQ_E_NOTFOUND, "%s: holds no picture (PNG, JPEG, WebP)", folder);
 }
 
 static oq_status check_same_names(oq_env *env, const char *a, const folder_names *x, const char *b,
@@ -51,10 +54,10 @@ static oq_status check_same_names(oq_env *env, const char *a, const folder_names
 
 static oq_status read_picture(oq_env *env, const char *folder, const char *name, oq_image *out)
 {
-    if (!name) return oq_png_read(env, folder, out);
+    if (!name) return oq_image_read(env, folder, out);
     char *path = oq_path_join(env, folder, name);
     if (!path) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", folder);
-    const oq_status st = oq_png_read(env, path, out);
+    const oq_status st = oq_image_read(env, path, out);
     oq_free(env, path);
     return st;
 }

@@ -172,7 +172,7 @@ oq_status oq_metadata_restore(oq_env *env, const char *path, oq_options *options
 {
     char *text = NULL;
     *remembered = NULL;
-    oq_status st = oq_png_read_text(env, path, "omniq", &text);
+    oq_status st = oq_image_read_text(env, path, "omniq", &text);
     if (st == OQ_OK) st = oq_json_parse(env, text, strlen(text), path, remembered);
     if (st == OQ_OK && !oq_json_get(*remembered, "options"))
         st = oq_fail(env, OQ_E_FORMAT, "%s: its 'omniq' text has no options", path);

@@ -19,8 +19,17 @@ typedef struct oq_image_text { /* one tEXt or iTXt entry */
     const char *key, *text;    /* key: 1 to 79 ASCII characters; text: UTF-8, repaired where it is not */
 } oq_image_text;
 
-/* A picture of any type that this build reads, by its first bytes, upright (EXIF orientation), as RGB. */
+/* A picture of any type that this build reads (PNG, JPEG, WebP), by its first bytes, upright (EXIF orientation), as RGB. */
 oq_status oq_image_read(oq_env *env, const char *path, oq_image *out);
+oq_status oq_image_decode(oq_env *env, const void *bytes, size_t n, const char *name, oq_image *out);
+/* A text that oq_image_write put in, as UTF-8, the caller's; OQ_E_NOTFOUND. */
+oq_status oq_image_read_text(oq_env *env, const char *path, const char *key, char **out);
+oq_status oq_image_decode_text(oq_env *env, const void *bytes, size_t n, const char *name, const char *key, char **out);
+/* As the name's ending says: JPEG at quality 95, WebP without loss, else PNG. Atomically; texts go to EXIF in JPEG and WebP
+ * ("parameters", "omniq"). check_output refuses what the ending asks for and this build lacks. */
+oq_status oq_image_check_output(oq_env *env, const char *path);
+oq_status oq_image_write(oq_env *env, const char *path, int64_t width, int64_t height, const uint8_t *pixels,
+                         const oq_image_text *texts, size_t n_texts);
 /* As PIL's resize with LANCZOS does: separable, a window of three lobes of the larger step, bytes between the passes. */
 oq_status oq_image_resize(oq_env *env, const oq_image *image, int64_t width, int64_t height, oq_image *out);
 

@@ -7,10 +7,12 @@
 
 #include <string.h>
 
-extern const oq_video_type oq_video_folder, oq_video_y4m;
+extern const oq_video_type oq_video_folder, oq_video_mp4, oq_video_webp, oq_video_y4m;
 
 /* clang-format off */
 const oq_video_type *const oq_video_list[] = {
+    &oq_video_mp4,
+    &oq_video_webp,
     &oq_video_y4m,
     &oq_video_folder,
     NULL,

@@ -55,7 +55,7 @@ rm two/y.png
 expect 2 "one: has 'y.png', two does not" compare one two
 expect 2 'compare two of a kind' compare one a.png
 mkdir none
-expect 1 'none: holds no PNG picture' compare none none
+expect 1 'none: holds no picture (PNG, JPEG, WebP)' compare none none
 
 # two variants of a model in one run
 expect 0 '' compare -m "$model" --candidate-quantization fp8 -p 'a small blue star' $quick --policy smoke \

@@ -101,7 +101,7 @@ expect 2 'trace-keys selects what trace writes' generate -m "$model" -p x --trac
 # refused before the work: nothing is loaded, nothing is left behind
 expect 1 'nowhere/x.png: cannot be written' generate -m "$model" -p x -o nowhere/x.png
 expect 1 'nowhere/t.safetensors: cannot be written' generate -m "$model" -p x -o x.png --trace nowhere/t.safetensors
-expect 2 "this build writes PNG alone, not '.jpg'" generate -m "$model" -p x -o x.jpg
+expect 2 'this build writes pictures as PNG' generate -m "$model" -p x -o x.tiff
 expect 2 'must be multiples of 16' generate -m "$model" -p x -W 100
 expect 2 'GiB' generate -m "$model" -p x -W 65536 -H 65536
 echo precious > kept.png

@@ -25,6 +25,14 @@ missing_packages() {
     have_module cmocka || echo libcmocka-dev
 }
 
+# Pictures and videos of these types are left out of a build that lacks them.
+missing_media_packages() {
+    have_module libjpeg || echo libjpeg62-turbo-dev
+    have_module libwebpmux && have_module libwebpdemux || echo libwebp-dev
+    have_module libavformat && have_module libavcodec && have_module libswscale ||
+        echo libavformat-dev libavcodec-dev libswscale-dev
+}
+
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
@@ -38,10 +46,12 @@ install_packages() {
 }
 
 setup() {
-    packages=$(missing_packages | tr '\n' ' ')
+    packages=$({ missing_packages; missing_media_packages; } | tr '\n' ' ')
     [ -n "$packages" ] || return 0
     # shellcheck disable=SC2086 # one word per package
     install_packages $packages || true
+    media=$(missing_media_packages | tr '\n' ' ')
+    [ -z "$media" ] || echo "without $media: no JPEG, WebP or MP4 in this build" >&2
     packages=$(missing_packages | tr '\n' ' ')
     [ -n "$packages" ] || return 0
     echo "omniq needs these Debian packages, which could not be installed from here:" >&2

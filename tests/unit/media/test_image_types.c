@@ -1,0 +1,210 @@
+/* test_image_types.c -- JPEG and WebP: pixels and texts come back, pictures come upright, damage is refused. A build without
+ * one of them says which package it would need. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "media/exif.h"
+#include "media/image_type.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { W = 40, H = 28 };
+
+static int setup(void **state)
+{
+    oq_env *env = NULL;
+    if (oq_env_new(NULL, &env) != OQ_OK) return -1;
+    *state = env;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    oq_env_free(*state);
+    return 0;
+}
+
+static const oq_image_type *type_named(const char *name)
+{
+    for (size_t i = 0; oq_image_list[i]; i++)
+        if (strcmp(oq_image_list[i]->name, name) == 0) return oq_image_list[i];
+    fail_msg("no type '%s'", name);
+    return NULL;
+}
+
+static uint8_t pixels[W * H * 3];
+static void fill_pixels(void)
+{
+    for (int y = 0; y < H; y++)
+        for (int x = 0; x < W; x++) {
+            uint8_t *p = pixels + (y * W + x) * 3;
+            p[0] = (uint8_t)(x * 6), p[1] = (uint8_t)(y * 9), p[2] = (uint8_t)(255 - x * 3 - y * 4);
+        }
+}
+
+static double psnr(const uint8_t *a, const uint8_t *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return sum > 0 ? 10 * log10(255.0 * 255.0 * (double)n / sum) : INFINITY;
+}
+
+static const oq_image_text TEXTS[] = {{"parameters", "a cat \xe2\x80\x94 \xf0\x9f\x8e\x89\nSteps: 4"},
+                                      {"omniq", "{\"command\": \"generate\", \"x\": \"\xc3\xbc\"}"}};
+
+static void check_type(oq_env *env, const char *name, double least)
+{
+    const oq_image_type *type = type_named(name);
+    if (type->missing) {
+        assert_non_null(strstr(type->missing, "this build has no "));
+        assert_non_null(strstr(type->missing, "install lib"));
+        return;
+    }
+    char *bytes = NULL, *text = NULL;
+    size_t n = 0;
+    oq_image image = {0};
+    fill_pixels();
+    if (type->encode(env, W, H, pixels, TEXTS, 2, "x", &bytes, &n) != OQ_OK)
+        fail_msg("%s", oq_env_error(env));
+    assert_true(type->is((const uint8_t *)bytes, n));
+    if (oq_image_decode(env, bytes, n, "x", &image) != OQ_OK) fail_msg("%s", oq_env_error(env));
+    assert_int_equal(image.width, W);
+    assert_int_equal(image.height, H);
+    assert_true(psnr(pixels, image.pixels, sizeof pixels) >= least);
+    oq_image_deinit(env, &image);
+    for (size_t i = 0; i < 2; i++) {
+        if (oq_image_decode_text(env, bytes, n, "x", TEXTS[i].key, &text) != OQ_OK)
+            fail_msg("%s", oq_env_error(env));
+        assert_string_equal(text, TEXTS[i].text);
+        oq_free(env, text);
+    }
+    /* every end that comes too early is refused, or was of no consequence to the pixels */
+    for (size_t cut = 0; cut < n; cut++) {
+        const oq_status st = oq_image_decode(env, bytes, cut, "x", &image);
+        if (st == OQ_OK) assert_true(psnr(pixels, image.pixels, sizeof pixels) >= least);
+        oq_image_deinit(env, &image);
+        oq_env_clear(env);
+    }
+    oq_free(env, bytes);
+    assert_int_equal(type->encode(env, W, H, pixels, NULL, 0, "x", &bytes, &n), OQ_OK);
+    assert_int_equal(oq_image_decode_text(env, bytes, n, "x", "omniq", &text), OQ_E_NOTFOUND);
+    oq_env_clear(env);
+    assert_int_equal(type->encode(env, 70000, 1, pixels, NULL, 0, "x", &text, &n), OQ_E_ARG);
+    assert_non_null(strstr(oq_env_error(env), "70000 x 1 pixels, sides of a "));
+    oq_env_clear(env);
+    oq_free(env, bytes);
+}
+
+static void test_jpeg(void **state)
+{
+    check_type(*state, "JPEG", 40);
+}
+static void test_webp(void **state)
+{
+    check_type(*state, "WebP", 1000); /* without loss */
+}
+
+static void test_unknown_types(void **state)
+{
+    oq_env *env = *state;
+    oq_image image = {0};
+    assert_int_equal(oq_image_decode(env, "GIF89a", 6, "x.gif", &image), OQ_E_FORMAT);
+    assert_non_null(strstr(oq_env_error(env), "x.gif: this build reads pictures as PNG"));
+    oq_env_clear(env);
+    assert_int_equal(oq_image_check_output(env, "x.gif"), OQ_E_ARG);
+    assert_non_null(strstr(oq_env_error(env), "x.gif: this build writes pictures as PNG"));
+    oq_env_clear(env);
+    assert_int_equal(oq_image_check_output(env, "x.png"), OQ_OK);
+    assert_int_equal(oq_image_check_output(env, "name.with.dots"), OQ_OK);
+}
+
+/* The eight orientations, as EXIF defines them by where the first row and the first column are. */
+static void test_upright(void **state)
+{
+    oq_env *env = *state;
+    static const uint8_t upright[] = {1, 2, 3, 4, 5, 6}; /* 3 x 2 */
+    static const struct {
+        int64_t w, h;
+        uint8_t stored[6];
+    } rows[] = {{3, 2, {1, 2, 3, 4, 5, 6}}, {3, 2, {3, 2, 1, 6, 5, 4}}, {3, 2, {6, 5, 4, 3, 2, 1}},
+                {3, 2, {4, 5, 6, 1, 2, 3}}, {2, 3, {1, 4, 2, 5, 3, 6}}, {2, 3, {3, 6, 2, 5, 1, 4}},
+                {2, 3, {6, 3, 5, 2, 4, 1}}, {2, 3, {4, 1, 5, 2, 6, 3}}};
+    for (int o = 1; o <= 8; o++) {
+        oq_image image;
+        assert_int_equal(oq_image_new(env, rows[o - 1].w, rows[o - 1].h, &image), OQ_OK);
+        for (int i = 0; i < 6; i++) memset(image.pixels + i * 3, rows[o - 1].stored[i], 3);
+        assert_int_equal(oq_image_upright(env, &image, o), OQ_OK);
+        assert_int_equal(image.width, 3);
+        assert_int_equal(image.height, 2);
+        for (int i = 0; i < 6; i++) assert_int_equal(image.pixels[i * 3], upright[i]);
+        oq_image_deinit(env, &image);
+    }
+}
+
+/* Both byte orders; what is damaged says nothing. */
+static void test_orientation_is_found(void **state)
+{
+    (void)state;
+    static const uint8_t big[] = "MM\0*\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0",
+                         little[] = "Exif\0\0II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\x08\0\0\0\0\0\0\0";
+    assert_int_equal(oq_exif_orientation(big, sizeof big - 1), 6);
+    assert_int_equal(oq_exif_orientation(little, sizeof little - 1), 8);
+    for (size_t n = 0; n < 20; n++) assert_int_equal(oq_exif_orientation(big, n), 1);
+    uint8_t wrong[sizeof big];
+    memcpy(wrong, big, sizeof big);
+    wrong[19] = 9;
+    assert_int_equal(oq_exif_orientation(wrong, sizeof big - 1), 1);
+    wrong[7] = 255; /* the list beyond the block */
+    assert_int_equal(oq_exif_orientation(wrong, sizeof big - 1), 1);
+}
+
+#ifdef OMNIQ_HAVE_JPEG
+/* An orientation inside a real file. */
+static void test_jpeg_comes_upright(void **state)
+{
+    oq_env *env = *state;
+    static const char marker[] = "\xff\xe1\0\x22"
+                                 "Exif\0\0MM\0*\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0";
+    char *bytes = NULL;
+    size_t n = 0;
+    oq_image plain = {0}, turned = {0};
+    fill_pixels();
+    assert_int_equal(type_named("JPEG")->encode(env, W, H, pixels, NULL, 0, "x", &bytes, &n), OQ_OK);
+    char *with = malloc(n + sizeof marker);
+    assert_non_null(with);
+    memcpy(with, bytes, 2);
+    memcpy(with + 2, marker, sizeof marker - 1);
+    memcpy(with + 2 + sizeof marker - 1, bytes + 2, n - 2);
+    assert_int_equal(oq_image_decode(env, bytes, n, "x", &plain), OQ_OK);
+    if (oq_image_decode(env, with, n + sizeof marker - 1, "x", &turned) != OQ_OK)
+        fail_msg("%s", oq_env_error(env));
+    assert_int_equal(turned.width, H);
+    assert_int_equal(turned.height, W);
+    assert_int_equal(oq_image_upright(env, &plain, 6), OQ_OK);
+    assert_memory_equal(plain.pixels, turned.pixels, sizeof pixels);
+    oq_image_deinit(env, &plain);
+    oq_image_deinit(env, &turned);
+    oq_free(env, bytes);
+    free(with);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_jpeg),
+        cmocka_unit_test(test_webp),
+        cmocka_unit_test(test_unknown_types),
+        cmocka_unit_test(test_upright),
+        cmocka_unit_test(test_orientation_is_found),
+#ifdef OMNIQ_HAVE_JPEG
+        cmocka_unit_test(test_jpeg_comes_upright),
+#endif
+    };
+    return cmocka_run_group_tests_name("image types", tests, setup, teardown);
+}
