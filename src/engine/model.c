@@ -185,7 +185,7 @@ static oq_status check_defaults(oq_env *env, const oq_json *defaults)
         "width, height, steps, guidance-scale, sigmas, negative-prompt, batch-count, "
         "batch-noise, max-sequence-length, cfg-normalization, cfg-truncation, num-frames, fps, "
         "guidance-scale-2, "
-        "flow-shift";
+        "flow-shift, vae-tile, vae-frames";
     void *at = NULL;
     const char *key = NULL;
     const oq_json *value = NULL;

@@ -104,6 +104,8 @@ static oq_status check_takes(oq_env *env, const oq_model *model, const oq_option
                 {"fps", OQ_TAKES_FRAMES},
                 {"guidance-scale-2", OQ_TAKES_GUIDANCE_2},
                 {"flow-shift", OQ_TAKES_FLOW_SHIFT},
+                {"vae-frames", OQ_TAKES_FRAMES},
+                {"vae-tile", OQ_TAKES_TILES},
                 {"image", OQ_TAKES_IMAGE},
                 {"true-cfg-scale", OQ_TAKES_TRUE_CFG},
                 {"strength", OQ_TAKES_STRENGTH}};
@@ -221,6 +223,8 @@ oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *
         .frames = int_of(model, options, "num-frames", d.frames ? d.frames : 1),
         .fps = real_of(model, options, "fps", d.fps),
         .guidance_2 = real_of(model, options, "guidance-scale-2", (double)NAN),
+        .vae_tile = int_of(model, options, "vae-tile", 0),
+        .vae_piece = (int)int_of(model, options, "vae-frames", 0),
         .flow_shift = real_of(model, options, "flow-shift", 0.0),
         .true_cfg = real_of(model, options, "true-cfg-scale", 1.0),
         .strength = real_of(model, options, "strength", 0.6),

@@ -27,9 +27,10 @@ typedef struct oq_request { /* one generation with every default filled in */
     double flow_shift;        /* 0: the schedule's own */
     const oq_image *images;   /* pictures that the request begins with, as they are in their files */
     int n_images;
-    double strength;          /* 0 to 1: how far the first of them is left behind */
-    int vae_piece;            /* latent frames that the autoencoder works on at a time; 0: the family's own */
-    double true_cfg;          /* scale of guidance by a second forward, where `guidance` is embedded; 1: off */
+    double strength;  /* 0 to 1: how far the first of them is left behind */
+    int vae_piece;    /* latent frames that the autoencoder works on at a time; 0: the family's own */
+    int64_t vae_tile; /* pixels of a side of the tiles in which it decodes; 0: the whole */
+    double true_cfg;  /* scale of guidance by a second forward, where `guidance` is embedded; 1: off */
 } oq_request;
 
 /* What of a request a family understands; the engine refuses options of others. */
@@ -42,6 +43,7 @@ enum {
     OQ_TAKES_TRUE_CFG = 1u << 5,   /* true-cfg-scale */
     OQ_TAKES_STRENGTH = 1u << 6,   /* strength: how far an image is left behind */
     OQ_TAKES_IMAGES = 1u << 7,     /* more than one image */
+    OQ_TAKES_TILES = 1u << 9,      /* vae-tile: an autoencoder whose norms do not look at the whole picture */
     OQ_SIZED_BY_IMAGE = 1u << 8    /* the first image's size is the default, cut to multiples */
 };
 
@@ -55,8 +57,9 @@ typedef struct oq_pipeline_component {
     const char *name; /* "transformer" */
     bool quantizable;
     bool encoder;
-    bool wide;     /* float32 in every run, as the original's recipe has it; `run` sets ex->compute for it */
-    bool optional; /* a folder may lack it (model_index.json names none): its entry of `modules` is NULL then */
+    bool wide; /* float32 in every run, as the original's recipe has it; `run` sets ex->compute for it */
+    bool
+        optional; /* a folder may lack it (model_index.json names none): its entry of `modules` is NULL then */
 } oq_pipeline_component;
 
 typedef struct oq_pipeline_defaults {
@@ -83,7 +86,7 @@ typedef struct oq_pipeline_type {
     const char *class_name; /* "ZImagePipeline" */
     const char *task;       /* "text-to-image" */
     const char *help;
-    unsigned takes;         /* OQ_TAKES_* */
+    unsigned takes; /* OQ_TAKES_* */
     const oq_pipeline_component *components;
     size_t n_components;
     oq_pipeline_defaults defaults;

@@ -6,6 +6,7 @@
 #include "pipelines/latents.h"
 #include "pipelines/prompt_ids.h"
 #include "pipelines/run_parts.h"
+#include "pipelines/tiles.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -269,71 +270,106 @@ static oq_status denoise(q_run *r)
 typedef struct decoding {
     q_run *r;
     int64_t item, n_pixels; /* of one picture */
-    oq_tensor z;            /* [h w, C] */
-    float *rows;            /* host values of one item: latents or pixels */
-    float *planes;          /* the same as [C, h w] */
+    float *rows;            /* host values of one item's latents, [h w, C] */
+    float *planes;          /* the same as [C, h w]; then pixels for the trace */
+    float *pixels;          /* [n_pixels, 3] */
+    float *features;        /* in tiles: what the decoder's head made of the latents */
     void *packed;           /* the same in the compute type */
 } decoding;
 
 static oq_status start_decoding(q_run *r, decoding *d)
 {
-    const int64_t C = r->q->vae->z_dim;
     *d = (decoding){.r = r, .n_pixels = r->req->width * r->req->height};
-    OQ_TRY(oq_tmp(r->ex, r->elems / C, C, &d->z));
     if (r->ex->measure) return OQ_OK;
-    const size_t n = (size_t)(r->elems > 3 * d->n_pixels ? r->elems : 3 * d->n_pixels);
-    OQ_TRY(oq_arena_new(&r->arena, n, sizeof(float), "pixels", &d->rows));
-    OQ_TRY(oq_arena_new(&r->arena, n, sizeof(float), "pixels", &d->planes));
-    return oq_arena_new(&r->arena, n, r->ex->compute->bytes, "pixels", &d->packed);
+    const size_t pixels = (size_t)(3 * d->n_pixels),
+                 n = (size_t)r->elems > pixels ? (size_t)r->elems : pixels;
+    OQ_TRY(oq_arena_new(&r->arena, (size_t)r->elems, sizeof(float), "latents", &d->rows));
+    OQ_TRY(oq_arena_new(&r->arena, pixels, sizeof(float), "pixels", &d->pixels));
+    return oq_arena_new(&r->arena, n, sizeof(float), "pixels", &d->planes);
 }
 
-/* An oq_vae_wan_sink: the one frame of a picture. */
-static oq_status take_picture(oq_exec *ex, void *user, oq_tensor frames, int64_t first, int64_t n)
+/* An oq_tile_decode. */
+static oq_status decode_tile(oq_exec *ex, void *user, oq_tensor z, int64_t h, int64_t w, bool whole,
+                             oq_tile_take take, void *take_user)
 {
-    decoding *d = user;
-    const int64_t count = 3 * d->n_pixels;
-    char key[OQ_RUN_PREFIX_MAX], buffer[OQ_RUN_PREFIX_MAX];
-    (void)first;
-    (void)n;
-    if (ex->measure) return OQ_OK;
-    OQ_TRY(oq_download(ex, d->packed, frames));
-    oq_values_widen(ex->compute, d->rows, d->packed, count);
-    if (!oq_values_finite(d->rows, count))
-        return oq_fail(ex->env, OQ_E_NUMERIC, "decoding picture %lld of %lld: non-finite values",
-                       (long long)d->item + 1, (long long)d->r->n_items);
-    if (ex->trace) {
-        const int64_t shape[4] = {1, 3, d->r->req->height, d->r->req->width};
-        oq_values_transpose(d->planes, d->rows, d->n_pixels, 3);
-        snprintf(key, sizeof key, "%.40s.out", oq_run_prefix(ex, "vae", d->item, buffer));
-        OQ_TRY(oq_trace_host(ex, key, &oq_dtype_f32, d->planes, shape, 4));
+    const decoding *d = user;
+    char buffer[OQ_RUN_PREFIX_MAX];
+    const oq_vae_wan_args args = {
+        .frames = 1, .h = h, .w = w, .trace = whole ? oq_run_prefix(ex, "vae", d->item, buffer) : NULL};
+    return whole ? oq_vae_wan_decode(ex, d->r->q->vae, &args, z, take, take_user)
+                 : oq_vae_wan_decode_tail(ex, d->r->q->vae, &args, z, take, take_user);
+}
+
+/* In tiles the decoder's head still sees the whole picture; its features take the latents' place. */
+static oq_status make_features(q_run *r, decoding *d, oq_tiling *tiling)
+{
+    const oq_vae_wan *vae = r->q->vae;
+    const oq_vae_wan_args args = {.frames = 1, .h = tiling->h, .w = tiling->w};
+    const int64_t n = tiling->h * tiling->w, C = oq_vae_wan_features(vae);
+    const oq_dtype *type = r->ex->compute;
+    const oq_mark mark = oq_mark_get(r->ex);
+    oq_tensor z, features;
+    if (tiling->tile == 0 || (tiling->tile >= tiling->h && tiling->tile >= tiling->w)) return OQ_OK;
+    OQ_TRY(oq_tmp(r->ex, n, vae->z_dim, &z));
+    OQ_TRY(oq_tmp(r->ex, n, C, &features));
+    if (!r->ex->measure && !d->features) {
+        OQ_TRY(oq_arena_new(&r->arena, (size_t)(n * C), sizeof(float), "features", &d->features));
+        OQ_TRY(oq_arena_new(&r->arena, (size_t)(n * C), sizeof(float), "features", &d->packed));
     }
-    oq_pixels_from_values(ex->compute, d->r->out->pixels + d->item * count, d->rows, count);
+    if (!r->ex->measure) oq_values_round(type, d->packed, d->rows, r->elems);
+    OQ_TRY(oq_upload(r->ex, z, d->packed));
+    OQ_TRY(oq_vae_wan_decode_head(r->ex, vae, &args, z, features));
+    OQ_TRY(oq_download(r->ex, d->packed, features));
+    if (!r->ex->measure) oq_values_widen(type, d->features, d->packed, n * C);
+    oq_mark_reset(r->ex, mark);
+    tiling->channels = C;
     return OQ_OK;
+}
+
+static oq_status trace_planes(const decoding *d, const char *what, int64_t channels, int64_t h, int64_t w)
+{
+    char key[OQ_RUN_PREFIX_MAX], buffer[OQ_RUN_PREFIX_MAX];
+    if (!d->r->ex->trace) return OQ_OK;
+    snprintf(key, sizeof key, "%.40s.%s", oq_run_prefix(d->r->ex, "vae", d->item, buffer), what);
+    return oq_trace_host(d->r->ex, key, &oq_dtype_f32, d->planes, (int64_t[]){1, channels, h, w}, 4);
+}
+
+static oq_status finish_picture(q_run *r, decoding *d)
+{
+    const int64_t count = 3 * d->n_pixels;
+    if (!oq_values_finite(d->pixels, count))
+        return oq_fail(r->ex->env, OQ_E_NUMERIC, "decoding picture %lld of %lld: non-finite values",
+                       (long long)d->item + 1, (long long)r->n_items);
+    if (r->ex->trace) oq_values_transpose(d->planes, d->pixels, d->n_pixels, 3);
+    oq_pixels_from_values(r->ex->compute, r->out->pixels + d->item * count, d->pixels, count);
+    return trace_planes(d, "out", 3, r->req->height, r->req->width);
 }
 
 static oq_status decode_item(q_run *r, decoding *d)
 {
-    oq_exec *ex = r->ex;
-    const int64_t C = r->q->vae->z_dim, n = r->elems / C;
-    char buffer[OQ_RUN_PREFIX_MAX], key[OQ_RUN_PREFIX_MAX];
-    const char *prefix = oq_run_prefix(ex, "vae", d->item, buffer);
-    const oq_vae_wan_args args = {.frames = 1,
-                                  .h = r->rows * OQ_DIT_QWEN_IMAGE_PATCH,
-                                  .w = r->columns * OQ_DIT_QWEN_IMAGE_PATCH,
-                                  .trace = prefix};
-    if (!ex->measure) {
-        repack(r, d->planes, r->latents + d->item * r->elems, false);
-        oq_latents_rescale(ex->compute, d->planes, n, C, true, r->q->vae->mean, r->q->vae->std);
-        if (prefix) {
-            const int64_t shape[4] = {1, C, args.h, args.w};
-            snprintf(key, sizeof key, "%.40s.in", prefix);
-            OQ_TRY(oq_trace_host(ex, key, &oq_dtype_f32, d->planes, shape, 4));
-        }
-        oq_values_transpose(d->rows, d->planes, C, n);
-        oq_values_round(ex->compute, d->packed, d->rows, r->elems);
+    const int64_t C = r->q->vae->z_dim, n = r->elems / C, scale = oq_vae_wan_scale(r->q->vae);
+    oq_tiling tiling = {.frames = 1,
+                        .h = r->rows * OQ_DIT_QWEN_IMAGE_PATCH,
+                        .w = r->columns * OQ_DIT_QWEN_IMAGE_PATCH,
+                        .channels = C,
+                        .scale = scale,
+                        .tile = oq_tile_latents(r->req->vae_tile, scale),
+                        .most_frames = 1,
+                        .decode = decode_tile,
+                        .user = d};
+    if (r->ex->measure) {
+        OQ_TRY(make_features(r, d, &tiling));
+        return oq_decode_tiles(r->ex, &r->arena, &tiling, NULL, NULL);
     }
-    OQ_TRY(oq_upload(ex, d->z, d->packed));
-    return oq_vae_wan_decode(ex, r->q->vae, &args, d->z, take_picture, d);
+    repack(r, d->planes, r->latents + d->item * r->elems, false);
+    oq_latents_rescale(r->ex->compute, d->planes, n, C, true, r->q->vae->mean, r->q->vae->std);
+    OQ_TRY(trace_planes(d, "in", C, tiling.h, tiling.w));
+    oq_values_transpose(d->rows, d->planes, C, n);
+    memset(d->pixels, 0, (size_t)(3 * d->n_pixels) * sizeof *d->pixels);
+    OQ_TRY(make_features(r, d, &tiling));
+    OQ_TRY(
+        oq_decode_tiles(r->ex, &r->arena, &tiling, tiling.channels == C ? d->rows : d->features, d->pixels));
+    return finish_picture(r, d);
 }
 
 static oq_status decode(q_run *r)

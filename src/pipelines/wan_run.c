@@ -8,6 +8,7 @@
 #include "pipelines/prompt_clean.h"
 #include "pipelines/prompt_ids.h"
 #include "pipelines/run_parts.h"
+#include "pipelines/tiles.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -432,6 +433,9 @@ typedef struct decoding {
     float *rows;            /* host values: latents, or frames of a piece */
     void *packed;           /* the same in the compute type */
     float *planes;          /* [3, frames, n_pixels] for the trace; NULL without one */
+    float *features;        /* [pixels, features] of an item in tiles */
+    float *blended;         /* [frames, n_pixels, 3] of an item in tiles */
+    int64_t tile;           /* latents; 0: the whole */
     double started_s;
 } decoding;
 
@@ -439,12 +443,15 @@ static oq_status start_decoding(w_run *r, decoding *d)
 {
     *d = (decoding){.r = r, .n_pixels = r->req->width * r->req->height, .started_s = oq_now_s()};
     d->piece = r->req->vae_piece > 0 ? r->req->vae_piece : 1;
-    OQ_TRY(oq_tmp(r->ex, r->pixels, r->z, &d->z));
+    if (d->piece > r->frames) d->piece = r->frames;
+    d->tile = oq_tile_latents(r->req->vae_tile, oq_vae_wan_scale(r->w->vae));
+    if (d->tile >= r->h && d->tile >= r->w_px) d->tile = 0;
+    if (d->tile == 0) OQ_TRY(oq_tmp(r->ex, r->pixels, r->z, &d->z));
     if (r->ex->measure) return OQ_OK;
     const int64_t frames = oq_vae_wan_time_scale(r->w->vae) * d->piece, most = 3 * d->n_pixels * frames;
     const size_t n = (size_t)(r->elems > most ? r->elems : most);
     OQ_TRY(oq_arena_new(&r->arena, n, sizeof(float), "frames", &d->rows));
-    if (!r->ex->trace) return OQ_OK;
+    if (!r->ex->trace || d->tile) return OQ_OK;
     return oq_arena_new(&r->arena, (size_t)(3 * d->n_pixels * r->req->frames), sizeof(float), "frames",
                         &d->planes);
 }
@@ -471,6 +478,59 @@ static oq_status take_frames(oq_exec *ex, void *user, oq_tensor frames, int64_t 
     oq_pixels_from_values(ex->compute, r->out->pixels + at, d->rows, count);
     oq_run_tell(ex, "decode", d->item * r->req->frames + first + n, r->n_items * r->req->frames,
                 d->started_s);
+    return OQ_OK;
+}
+
+/* An oq_tile_decode. */
+static oq_status decode_tile(oq_exec *ex, void *user, oq_tensor z, int64_t h, int64_t w, bool whole,
+                             oq_tile_take take, void *take_user)
+{
+    const decoding *d = user;
+    const oq_vae_wan_args args = {.frames = d->r->frames, .h = h, .w = w, .piece = d->piece};
+    (void)whole; /* one tile goes the direct way, frame by frame */
+    return oq_vae_wan_decode_tail(ex, d->r->w->vae, &args, z, take, take_user);
+}
+
+/* The decoder's head sees whole frames; its features go to host memory. */
+static oq_status make_features(w_run *r, decoding *d)
+{
+    const oq_mark mark = oq_mark_get(r->ex);
+    const int64_t C = oq_vae_wan_features(r->w->vae);
+    const oq_vae_wan_args args = {.frames = r->frames, .h = r->h, .w = r->w_px, .piece = d->piece};
+    oq_tensor z, features;
+    OQ_TRY(oq_tmp(r->ex, r->pixels, r->z, &z));
+    OQ_TRY(oq_tmp(r->ex, r->pixels, C, &features));
+    OQ_TRY(oq_upload(r->ex, z, d->rows));
+    OQ_TRY(oq_vae_wan_decode_head(r->ex, r->w->vae, &args, z, features));
+    if (!r->ex->measure && !d->features)
+        OQ_TRY(oq_arena_new(&r->arena, (size_t)(r->pixels * C), sizeof(float), "features", &d->features));
+    OQ_TRY(oq_download(r->ex, d->features, features));
+    oq_mark_reset(r->ex, mark);
+    return OQ_OK;
+}
+
+/* All frames of each tile, blended in host memory. */
+static oq_status decode_in_tiles(w_run *r, decoding *d)
+{
+    const int64_t scale = oq_vae_wan_scale(r->w->vae), n = 3 * d->n_pixels * r->req->frames;
+    const oq_tiling tiling = {.frames = r->frames,
+                              .h = r->h,
+                              .w = r->w_px,
+                              .channels = oq_vae_wan_features(r->w->vae),
+                              .scale = scale,
+                              .tile = d->tile,
+                              .most_frames = oq_vae_wan_time_scale(r->w->vae) * d->piece,
+                              .decode = decode_tile,
+                              .user = d};
+    OQ_TRY(make_features(r, d));
+    if (r->ex->measure) return oq_decode_tiles(r->ex, &r->arena, &tiling, NULL, NULL);
+    if (!d->blended) OQ_TRY(oq_arena_new(&r->arena, (size_t)n, sizeof(float), "frames", &d->blended));
+    memset(d->blended, 0, (size_t)n * sizeof *d->blended);
+    OQ_TRY(oq_decode_tiles(r->ex, &r->arena, &tiling, d->features, d->blended));
+    if (!oq_values_finite(d->blended, n))
+        return oq_fail(r->ex->env, OQ_E_NUMERIC, "decoding video %lld of %lld: non-finite values",
+                       (long long)d->item + 1, (long long)r->n_items);
+    oq_pixels_from_values(&oq_dtype_f32, r->out->pixels + d->item * n, d->blended, n);
     return OQ_OK;
 }
 
@@ -503,6 +563,7 @@ static oq_status decode_item(w_run *r, decoding *d)
         }
         oq_values_transpose(d->rows, latents, r->z, r->pixels);
     }
+    if (d->tile) return decode_in_tiles(r, d);
     OQ_TRY(oq_upload(ex, d->z, d->rows));
     OQ_TRY(oq_vae_wan_decode(ex, r->w->vae, &args, d->z, take_frames, d));
     return trace_decoded(d);

@@ -103,6 +103,7 @@ expect 1 'nowhere/x.png: cannot be written' generate -m "$model" -p x -o nowhere
 expect 1 'nowhere/t.safetensors: cannot be written' generate -m "$model" -p x -o x.png --trace nowhere/t.safetensors
 expect 2 'this build writes pictures as PNG' generate -m "$model" -p x -o x.tiff
 expect 2 'must be multiples of 16' generate -m "$model" -p x -W 100
+expect 2 "'vae-tile' is given" generate -m "$model" -p x --vae-tile 64
 expect 2 'GiB' generate -m "$model" -p x -W 65536 -H 65536
 echo precious > kept.png
 expect 1 'nowhere' generate -m nowhere -p x -o kept.png

@@ -194,13 +194,46 @@ static void test_autoencoder_there_and_back(void **state)
     stages_free(&kept);
 }
 
+static void test_tiles(void **state)
+{
+    family_fixture *f = *state;
+    static const char *const prompts[] = {"a lighthouse"};
+    oq_request request = {.prompts = prompts,
+                          .n_prompts = 1,
+                          .width = 384,
+                          .height = 256,
+                          .steps = 1,
+                          .guidance = 1,
+                          .seed = 5,
+                          .images_per_prompt = 1,
+                          .max_sequence_length = 512,
+                          .cfg_truncation = 1};
+    const oq_run_hooks hooks = {0};
+    oq_media *whole = NULL, *tiles = NULL;
+    const int64_t n = request.width * request.height * 3;
+    assert_int_equal(oq_generate_request(f->env, f->fp32, &request, &hooks, &whole), OQ_OK);
+    request.vae_tile = 160;
+    assert_int_equal(oq_generate_request(f->env, f->fp32, &request, &hooks, &tiles), OQ_OK);
+    const family_distance d =
+        family_compare_bytes(oq_media_pixels(tiles, 0), 1, oq_media_pixels(whole, 0), n);
+    printf("tiles of 160 pixels: %.2f dB\n", family_psnr(&d));
+    assert_true(family_psnr(&d) >= 40 && d.squares > 0);
+    oq_media_free(whole);
+    oq_media_free(tiles);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_square),           cmocka_unit_test(test_square_bf16),
-        cmocka_unit_test(test_odd_grid),         cmocka_unit_test(test_odd_grid_bf16),
-        cmocka_unit_test(test_guided),           cmocka_unit_test(test_guided_bf16),
-        cmocka_unit_test(test_items_of_a_batch), cmocka_unit_test(test_autoencoder_there_and_back),
+        cmocka_unit_test(test_square),
+        cmocka_unit_test(test_square_bf16),
+        cmocka_unit_test(test_odd_grid),
+        cmocka_unit_test(test_odd_grid_bf16),
+        cmocka_unit_test(test_guided),
+        cmocka_unit_test(test_guided_bf16),
+        cmocka_unit_test(test_items_of_a_batch),
+        cmocka_unit_test(test_autoencoder_there_and_back),
+        cmocka_unit_test(test_tiles),
     };
     return cmocka_run_group_tests_name("parity of Qwen-Image", tests, setup, family_teardown);
 }

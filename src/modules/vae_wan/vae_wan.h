@@ -63,6 +63,13 @@ typedef struct oq_vae_wan_args {
 /* z: [frames * h * w, z_dim], scaled back already. */
 oq_status oq_vae_wan_decode(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wan_args *args, oq_tensor z,
                             oq_vae_wan_sink sink, void *user);
+/* The same in two halves: the head (conv_in and the middle, whose attention sees the whole frame) gives features
+ * [frames * h * w, oq_vae_wan_features]; the tail takes them from there and sees no farther than its convolutions do. */
+int64_t oq_vae_wan_features(const oq_vae_wan *s);
+oq_status oq_vae_wan_decode_head(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wan_args *args, oq_tensor z,
+                                 oq_tensor features);
+oq_status oq_vae_wan_decode_tail(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wan_args *args, oq_tensor features,
+                                 oq_vae_wan_sink sink, void *user);
 /* x: [frames * h * w, 3] in [-1, 1], frames 1 + time_scale * n; y: [latents, 2 z_dim], mean then log variance. */
 oq_status oq_vae_wan_encode(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wan_args *args, oq_tensor x, oq_tensor y);
 

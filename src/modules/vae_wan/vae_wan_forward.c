@@ -326,46 +326,80 @@ static oq_status fold_patches(oq_exec *ex, const oq_vae_walk *p, oq_tensor y, oq
     return oq_permute_forward(ex, y, x, dim, to, from);
 }
 
-static oq_status decode_piece(oq_exec *ex, const oq_vae_wan *s, oq_vae_walk *p, oq_tensor z,
-                              oq_vae_wan_sink sink, void *user, int64_t first)
+enum { HEAD = 1, TAIL = 2 }; /* halves of the decoder */
+
+typedef struct decoding {
+    int halves;
+    oq_tensor features; /* what the head alone gives, or the tail alone takes */
+    oq_vae_wan_sink sink;
+    void *user;
+} decoding;
+
+static oq_status decode_head(oq_exec *ex, const oq_vae_wan *s, oq_vae_walk *p, oq_tensor z)
 {
-    const oq_mark mark = oq_mark_get(ex);
     const oq_vae_wan_side *d = &s->decoder;
     const oq_tensor mixed = oq_vae_view(p->free, 0, z.rows, s->z_dim);
-    oq_tensor raw, y;
-    char key[32];
     OQ_TRY(oq_linear_forward(ex, &s->post_quant, mixed, z));
     p->c = d->conv_in.spec.c_out;
     OQ_TRY(causal(ex, p, &d->conv_in, oq_vae_here(p), mixed));
     OQ_TRY(trace_frames(ex, p, "conv_in", oq_vae_here(p)));
     OQ_TRY(mid_forward(ex, &d->mid, p));
-    OQ_TRY(trace_frames(ex, p, "mid", oq_vae_here(p)));
+    return trace_frames(ex, p, "mid", oq_vae_here(p));
+}
+
+static oq_status decode_tail(oq_exec *ex, const oq_vae_wan *s, oq_vae_walk *p, const decoding *how,
+                             int64_t first)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor raw, y;
+    char key[32];
     for (int64_t i = 0; i < s->n_blocks; i++) {
-        OQ_TRY(stage_forward(ex, &d->stages[i], p, true));
+        OQ_TRY(stage_forward(ex, &s->decoder.stages[i], p, true));
         snprintf(key, sizeof key, "up%lld", (long long)i);
         OQ_TRY(trace_frames(ex, p, key, oq_vae_here(p)));
     }
     OQ_TRY(oq_tmp(ex, p->t * p->h * p->w, s->out_channels, &raw));
-    OQ_TRY(out_forward(ex, d, p, raw));
+    OQ_TRY(out_forward(ex, &s->decoder, p, raw));
     y = raw;
     if (s->patch > 1) {
         OQ_TRY(oq_tmp(ex, raw.rows * s->patch * s->patch, 3, &y));
         OQ_TRY(fold_patches(ex, p, y, raw));
     }
-    OQ_TRY(sink(ex, user, y, first, p->t));
+    OQ_TRY(how->sink(ex, how->user, y, first, p->t));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }
 
-oq_status oq_vae_wan_decode(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wan_args *a, oq_tensor z,
-                            oq_vae_wan_sink sink, void *user)
+static oq_status decode_piece(oq_exec *ex, const oq_vae_wan *s, oq_vae_walk *p, const decoding *how,
+                              oq_tensor z, oq_tensor features, int64_t first)
+{
+    p->c = s->decoder.conv_in.spec.c_out;
+    if (how->halves & HEAD) {
+        OQ_TRY(decode_head(ex, s, p, z));
+        if (!(how->halves & TAIL)) return oq_copy_forward(ex, features, oq_vae_here(p));
+    } else {
+        p->at = 5; /* slots of the head: conv_in and two resnets */
+        OQ_TRY(oq_copy_forward(ex, oq_vae_here(p), features));
+    }
+    return decode_tail(ex, s, p, how, first);
+}
+
+static oq_tensor rows_if(oq_tensor t, int64_t first, int64_t n)
+{
+    return t.rows ? oq_tensor_rows(t, first, n) : t;
+}
+
+static oq_status decode_halves(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wan_args *a, oq_tensor z,
+                               const decoding *how)
 {
     const oq_mark mark = oq_mark_get(ex);
     const int64_t piece = a->piece > 0 && a->piece < a->frames ? a->piece : a->frames;
     const int64_t pixels = a->h * a->w;
     int64_t elems, done = 0;
     oq_vae_walk p;
-    const bool fits = decode_elems(s, piece, a->h, a->w, &elems);
+    bool fits = decode_elems(s, piece, a->h, a->w, &elems);
+    if (!(how->halves & TAIL))
+        elems = 4 * piece * pixels * s->decoder.conv_in.spec.c_out; /* fits if the whole does */
     OQ_TRY(new_walk(ex, s, a, fits, elems, (a->frames + piece - 1) / piece, &p));
     p.h = a->h;
     p.w = a->w;
@@ -376,11 +410,36 @@ oq_status oq_vae_wan_decode(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wan_a
         p.w = a->w;
         p.first = at == 0;
         p.at = 0;
-        OQ_TRY(decode_piece(ex, s, &p, oq_tensor_rows(z, at * pixels, p.t * pixels), sink, user, done));
+        OQ_TRY(decode_piece(ex, s, &p, how, rows_if(z, at * pixels, p.t * pixels),
+                            rows_if(how->features, at * pixels, p.t * pixels), done));
         done += p.t;
     }
     oq_mark_reset(ex, mark);
     return OQ_OK;
+}
+
+oq_status oq_vae_wan_decode(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wan_args *a, oq_tensor z,
+                            oq_vae_wan_sink sink, void *user)
+{
+    return decode_halves(ex, s, a, z, &(decoding){.halves = HEAD | TAIL, .sink = sink, .user = user});
+}
+
+int64_t oq_vae_wan_features(const oq_vae_wan *s)
+{
+    return s->decoder.conv_in.spec.c_out;
+}
+
+oq_status oq_vae_wan_decode_head(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wan_args *a, oq_tensor z,
+                                 oq_tensor features)
+{
+    return decode_halves(ex, s, a, z, &(decoding){.halves = HEAD, .features = features});
+}
+
+oq_status oq_vae_wan_decode_tail(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wan_args *a,
+                                 oq_tensor features, oq_vae_wan_sink sink, void *user)
+{
+    return decode_halves(ex, s, a, oq_absent(),
+                         &(decoding){.halves = TAIL, .features = features, .sink = sink, .user = user});
 }
 
 /* x: [t * H * W, 3] -> patches [t * h * w, 3 * P * P] */
