@@ -194,8 +194,8 @@ static oq_status media_pairs(comparison *c, oq_picture_pairs *pairs)
         return oq_fail(c->env, OQ_E_ARG, "the reference made %d pictures, the candidate %d", a->count,
                        b->count);
     if (a->frames != b->frames)
-        return oq_fail(c->env, OQ_E_ARG, "the reference made %lld frames, the candidate %lld", (long long)a->frames,
-                       (long long)b->frames);
+        return oq_fail(c->env, OQ_E_ARG, "the reference made %lld frames, the candidate %lld",
+                       (long long)a->frames, (long long)b->frames);
     pairs->n = (size_t)a->count * (size_t)a->frames; /* a video is compared frame by frame */
     OQ_TRY(oq_arena_new(&c->arena, pairs->n, sizeof *pairs->a, "pictures", &pairs->a));
     OQ_TRY(oq_arena_new(&c->arena, pairs->n, sizeof *pairs->b, "pictures", &pairs->b));

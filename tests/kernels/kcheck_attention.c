@@ -218,7 +218,8 @@ static void free_problem(kcheck *kc, problem *p)
 {
     kc_matrix_free(kc, &p->q), kc_matrix_free(kc, &p->k), kc_matrix_free(kc, &p->v);
     kc_buf_free(kc, &p->mask), kc_buf_free(kc, &p->bias);
-    oq_free(kc->env, p->want), oq_free(kc->env, p->bound), oq_free(kc->env, p->pairs), oq_free(kc->env, p->map);
+    oq_free(kc->env, p->want), oq_free(kc->env, p->bound), oq_free(kc->env, p->pairs),
+        oq_free(kc->env, p->map);
 }
 
 static bool run_once(kcheck *kc, oq_device *device, const oq_attention_kernel *kernel, const problem *p,
