@@ -181,7 +181,7 @@ static void commands_and_statuses_are_listed(void **state)
         assert_true(strlen(c->name) > 2 && strlen(c->help) > 8 && c->usage != NULL);
         n++;
     }
-    assert_int_equal(n, 9);
+    assert_int_equal(n, 12);
     assert_string_equal(oq_status_name(OQ_E_CONFIG), "E_CONFIG");
     assert_string_equal(oq_status_name((oq_status)-99), "E_UNKNOWN");
     assert_string_equal(oq_version(), OQ_VERSION_STRING);
