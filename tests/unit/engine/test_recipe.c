@@ -98,6 +98,7 @@ static oq_status run(oq_env *env, const char *command, const char *const *pairs,
     return st;
 }
 
+#ifndef OMNIQ_SANITIZED /* it draws some forty pictures */
 static void test_better_than_uniform(void **state)
 {
     oq_env *env = *state;
@@ -137,6 +138,7 @@ static void test_better_than_uniform(void **state)
     oq_json_free(json);
     free(root);
 }
+#endif
 
 /* Layers of several formats in one file, some plain: what is written is what the recipe says. */
 static void test_recipe_is_written(void **state)
