@@ -53,11 +53,13 @@ static void fill_window(window *w, int64_t i, int64_t in, double scale, double *
 static oq_status new_windows(oq_env *env, int64_t in, int64_t out, windows *w)
 {
     const double scale = (double)in / (double)out, stretch = scale > 1 ? scale : 1;
-    const int64_t most = (int64_t)ceil(LOBES * stretch) * 2 + 1;
+    const double widest = ceil(LOBES * stretch) * 2 + 1; /* no integer yet: sizes come from files */
+    const int64_t most = widest < 1e15 ? (int64_t)widest : INT64_MAX;
     double *scratch = NULL;
     size_t n;
     *w = (windows){0};
-    if (!oq_size_mul((size_t)out, (size_t)most, &n)) return oq_fail(env, OQ_E_NOMEM, "resizing: no memory");
+    if (!oq_size_mul((size_t)out, (size_t)most, &n) || most == INT64_MAX)
+        return oq_fail(env, OQ_E_NOMEM, "resizing: no memory");
     oq_status st = oq_new(env, (size_t)out, sizeof *w->at, "resizing", &w->at);
     if (st == OQ_OK) st = oq_new(env, n, sizeof *w->weights, "resizing", &w->weights);
     if (st == OQ_OK) st = oq_new(env, (size_t)most, sizeof *scratch, "resizing", &scratch);
