@@ -106,7 +106,7 @@ static oq_status declare_stream(oq_builder *b, const oq_dit_shape *s, const oq_d
     return oq_declare_linear(b, &out->down, names->down, D, F, s->flags | OQ_WANTS(OQ_FUSE_ADD), NULL);
 }
 
-oq_status oq_dit_double_declare(oq_builder *b, oq_dit_double *block, const oq_dit_shape *shape,
+static oq_status declare_double(oq_builder *b, oq_dit_double *block, const oq_dit_shape *shape,
                                 const oq_dit_stream_names *text, const oq_dit_stream_names *image)
 {
     const oq_attention_spec spec = {
@@ -114,6 +114,19 @@ oq_status oq_dit_double_declare(oq_builder *b, oq_dit_double *block, const oq_di
     OQ_TRY(declare_stream(b, shape, image, &block->image));
     OQ_TRY(declare_stream(b, shape, text, &block->text));
     return oq_declare_attention(b, &block->attention, "attn", spec);
+}
+
+oq_status oq_dit_doubles_declare(oq_builder *b, const oq_dit_shape *shape, const oq_dit_stream_names *text,
+                                 const oq_dit_stream_names *image, int64_t n, oq_dit_double **out)
+{
+    OQ_TRY(oq_arena_new(b->arena, (size_t)n, sizeof **out, "transformer blocks", out));
+    for (int64_t i = 0; i < n; i++) {
+        oq_scope saved;
+        OQ_TRY(oq_scope_enter(b, &saved, "transformer_blocks.%lld", (long long)i));
+        OQ_TRY(declare_double(b, &(*out)[i], shape, text, image));
+        oq_scope_leave(b, saved);
+    }
+    return OQ_OK;
 }
 
 /* ---- forward ------------------------------------------------------------------------------------------- */

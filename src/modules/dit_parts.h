@@ -50,8 +50,9 @@ typedef struct oq_dit_double { /* text, then image */
     oq_attention attention;
 } oq_dit_double;
 
-oq_status oq_dit_double_declare(oq_builder *b, oq_dit_double *block, const oq_dit_shape *shape,
-                                const oq_dit_stream_names *text, const oq_dit_stream_names *image);
+/* Blocks "transformer_blocks.0" to n - 1; *out [n] lives in the builder's arena. */
+oq_status oq_dit_doubles_declare(oq_builder *b, const oq_dit_shape *shape, const oq_dit_stream_names *text,
+                                 const oq_dit_stream_names *image, int64_t n, oq_dit_double **out);
 
 typedef struct oq_dit_call { /* one forward of a stack */
     const oq_dit_shape *shape;

@@ -89,15 +89,9 @@ static oq_status declare_single(oq_builder *b, const oq_dit_flux1 *s, oq_dit_flu
 static oq_status declare_blocks(oq_builder *b, oq_dit_flux1 *s)
 {
     oq_scope saved;
-    OQ_TRY(
-        oq_arena_new(b->arena, (size_t)s->n_double, sizeof *s->doubles, "transformer blocks", &s->doubles));
+    OQ_TRY(oq_dit_doubles_declare(b, &s->shape, &TEXT, &IMAGE, s->n_double, &s->doubles));
     OQ_TRY(
         oq_arena_new(b->arena, (size_t)s->n_single, sizeof *s->singles, "transformer blocks", &s->singles));
-    for (int64_t i = 0; i < s->n_double; i++) {
-        OQ_TRY(oq_scope_enter(b, &saved, "transformer_blocks.%lld", (long long)i));
-        OQ_TRY(oq_dit_double_declare(b, &s->doubles[i], &s->shape, &TEXT, &IMAGE));
-        oq_scope_leave(b, saved);
-    }
     for (int64_t i = 0; i < s->n_single; i++) {
         OQ_TRY(oq_scope_enter(b, &saved, "single_transformer_blocks.%lld", (long long)i));
         OQ_TRY(declare_single(b, s, &s->singles[i]));
