@@ -70,25 +70,14 @@ static int setup(void **state)
     return family_setup(state, "flux1", "parity_flux1");
 }
 
-/* Pictures by formula: floor((u + 1) * 128). */
-static void make_image(const run_case *c, int index, oq_image *out)
-{
-    char name[32];
-    const int64_t n = 3 * c->image_size[index][0] * c->image_size[index][1];
-    float *u = malloc((size_t)n * sizeof *u);
-    *out = (oq_image){
-        .width = c->image_size[index][0], .height = c->image_size[index][1], .pixels = malloc((size_t)n)};
-    if (!u || !out->pixels) abort();
-    snprintf(name, sizeof name, "image.ref%d", index);
-    golden_uniform(name, 1, u, n);
-    for (int64_t i = 0; i < n; i++) out->pixels[i] = (uint8_t)floorf((u[i] + 1.0f) * 128.0f);
-    free(u);
-}
-
 static oq_media *generate(family_fixture *f, const run_case *c, bool bf16, stages *kept)
 {
     oq_image images[2] = {0};
-    for (int i = 0; i < c->n_images; i++) make_image(c, i, &images[i]);
+    for (int i = 0; i < c->n_images; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "image.ref%d", i);
+        images[i] = golden_picture(name, c->image_size[i][0], c->image_size[i][1]);
+    }
     const oq_request request = {.prompts = &c->prompt,
                                 .n_prompts = 1,
                                 .negative = c->negative,

@@ -41,11 +41,9 @@ static void check_picture(const oq_ckpt *golden, const uint8_t *pixels)
 static void test_z_image(void **state)
 {
     enum { W = 96, H = 80 };
-    static float u[3 * W * H];
-    static uint8_t bytes[3 * W * H];
     static const char *const prompt =
         "a large red ball to the left of a small blue star on a cream background";
-    const oq_image image = {.width = W, .height = H, .pixels = bytes};
+    const oq_image image = golden_picture("image.ref0", W, H);
     oq_env *env = NULL;
     oq_options *options = NULL;
     oq_model *model = NULL;
@@ -53,8 +51,6 @@ static void test_z_image(void **state)
     oq_media *media = NULL;
     stages kept = {0};
     (void)state;
-    golden_uniform("image.ref0", 1, u, 3 * W * H);
-    for (int i = 0; i < 3 * W * H; i++) bytes[i] = (uint8_t)floorf((u[i] + 1.0f) * 128.0f);
     assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
     assert_int_equal(oq_ckpt_open(env, OMNIQ_SOURCE_DIR "/tests/data/parity/from_image.safetensors", &golden),
                      OQ_OK);
@@ -87,6 +83,7 @@ static void test_z_image(void **state)
     oq_options_free(options);
     oq_ckpt_close(golden);
     oq_env_free(env);
+    free(image.pixels);
 }
 
 int main(void)

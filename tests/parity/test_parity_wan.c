@@ -43,24 +43,11 @@ static void prompt_of(const family_fixture *f, const char *run, const char *side
     }
 }
 
-/* Bytes floor((u + 1) * 128) in the order row, column, channel. */
-static oq_image make_image(const run_case *c)
-{
-    const int64_t n = c->width * c->height * 3;
-    float *u = malloc((size_t)n * sizeof *u);
-    oq_image image = {.width = c->width, .height = c->height, .pixels = malloc((size_t)n)};
-    if (!u || !image.pixels) abort();
-    golden_uniform(c->image, 1, u, n);
-    for (int64_t i = 0; i < n; i++) image.pixels[i] = (uint8_t)floorf((u[i] + 1) * 128);
-    free(u);
-    return image;
-}
-
 static oq_media *generate(family_fixture *f, const run_case *c, bool bf16, stages *kept)
 {
     char prompt[512], negative[512];
     const char *prompts[] = {prompt};
-    oq_image image = c->image ? make_image(c) : (oq_image){0};
+    oq_image image = c->image ? golden_picture(c->image, c->width, c->height) : (oq_image){0};
     const oq_request request = {.prompts = prompts,
                                 .n_prompts = 1,
                                 .negative = negative,

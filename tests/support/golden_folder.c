@@ -7,6 +7,7 @@
 #include "support/scratch.h"
 #include "support/st_writer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,4 +138,16 @@ void golden_ids_tokenizer(oq_env *env, const char *folder, const int32_t *ids, s
 void golden_uniform(const char *name, float scale, float *values, int64_t n)
 {
     oq_dummy_fill_as(values, name, n, scale, 0.0f);
+}
+
+oq_image golden_picture(const char *name, int64_t width, int64_t height)
+{
+    const int64_t n = width * height * 3;
+    float *u = malloc((size_t)n * sizeof *u);
+    const oq_image image = {.width = width, .height = height, .pixels = malloc((size_t)n)};
+    if (!u || !image.pixels) abort();
+    golden_uniform(name, 1, u, n);
+    for (int64_t i = 0; i < n; i++) image.pixels[i] = (uint8_t)floorf((u[i] + 1.0f) * 128.0f);
+    free(u);
+    return image;
 }

@@ -5,6 +5,7 @@
 
 #include "format/dtype.h"
 #include "base/json.h"
+#include "media/image.h"
 
 /* Copies the files of `data` (one level of component folders) to `out`, which exists, and writes the weights that each
  * component's weights.json lists: {"tensors": [{"name", "shape", "scale", "offset"} | {"name", "tied_to"}]}, value i
@@ -17,5 +18,8 @@ void golden_ids_tokenizer(oq_env *env, const char *folder, const int32_t *ids, s
 
 /* values[i] = scale * u(name, i): inputs that goldens give by formula. */
 void golden_uniform(const char *name, float scale, float *values, int64_t n);
+/* The picture that a golden gives by formula: bytes floor((u + 1) * 128) in the order row, column, channel. The caller frees
+ * `pixels`. */
+oq_image golden_picture(const char *name, int64_t width, int64_t height);
 
 #endif
