@@ -31,7 +31,6 @@ static const struct stranger {
     const char *signature, *what;
 } strangers[] = {
     {"txt_in.individual_token_refiner", "transformer (HunyuanVideo)"},
-    {"head.modulation,blocks.0.self_attn.q", "transformer (Wan)"},
     {"joint_blocks.0.x_block.attn.qkv", "transformer (Stable Diffusion 3)"},
     {"cap_embedder.1,layers.0.adaLN_modulation.1", "transformer (Lumina 2)"},
     {"input_blocks.0.0,label_emb.0.0", "UNet (Stable Diffusion XL)"},

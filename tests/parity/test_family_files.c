@@ -1,8 +1,9 @@
-/* test_family_files.c -- transformers and autoencoders of FLUX in the spelling of their original release, as single files: the
- * picture is the folder's, bit for bit.
+/* test_family_files.c -- networks as single files, in the spelling of their original release, of ComfyUI and of GGUF: the picture
+ * is the folder's, bit for bit, and a file in the place of another network is named.
  *
- * The files are written here from the folder's tensors by the tables below, which go from diffusers' names to the others; the
- * networks' own tables (oq_name_rule) go the other way. */
+ * The files are written here from the folder's tensors by tables of names (tests/data/names, written by
+ * tests/reference/original_names.py), which go from diffusers' names to the others; the networks' own tables (oq_name_rule) go
+ * the other way. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,208 +12,199 @@
 
 #include "base/names.h"
 #include "parity/family.h"
+#include "support/gguf_writer.h"
 
-/* `ours` may name several layers, whose rows stand one behind the other in the file; '*' is a block's number. */
-typedef struct respelling {
-    const char *ours, *theirs;
-    bool halves_swapped;
-} respelling;
+#define NAMES OMNIQ_SOURCE_DIR "/tests/data/names/"
 
-static const respelling flux1[] = {
-    {"time_text_embed.timestep_embedder.linear_1", "time_in.in_layer", false},
-    {"time_text_embed.timestep_embedder.linear_2", "time_in.out_layer", false},
-    {"time_text_embed.text_embedder.linear_1", "vector_in.in_layer", false},
-    {"time_text_embed.text_embedder.linear_2", "vector_in.out_layer", false},
-    {"time_text_embed.guidance_embedder.linear_1", "guidance_in.in_layer", false},
-    {"time_text_embed.guidance_embedder.linear_2", "guidance_in.out_layer", false},
-    {"context_embedder", "txt_in", false},
-    {"x_embedder", "img_in", false},
-    {"transformer_blocks.*.norm1.linear", "double_blocks.*.img_mod.lin", false},
-    {"transformer_blocks.*.norm1_context.linear", "double_blocks.*.txt_mod.lin", false},
-    {"transformer_blocks.*.attn.to_q,transformer_blocks.*.attn.to_k,transformer_blocks.*.attn.to_v",
-     "double_blocks.*.img_attn.qkv", false},
-    {"transformer_blocks.*.attn.add_q_proj,transformer_blocks.*.attn.add_k_proj,transformer_blocks.*.attn."
-     "add_v_proj",
-     "double_blocks.*.txt_attn.qkv", false},
-    {"transformer_blocks.*.ff.net.0.proj", "double_blocks.*.img_mlp.0", false},
-    {"transformer_blocks.*.ff.net.2", "double_blocks.*.img_mlp.2", false},
-    {"transformer_blocks.*.ff_context.net.0.proj", "double_blocks.*.txt_mlp.0", false},
-    {"transformer_blocks.*.ff_context.net.2", "double_blocks.*.txt_mlp.2", false},
-    {"single_transformer_blocks.*.norm.linear", "single_blocks.*.modulation.lin", false},
-    {"single_transformer_blocks.*.attn.to_q,single_transformer_blocks.*.attn.to_k,"
-     "single_transformer_blocks.*.attn.to_v,single_transformer_blocks.*.proj_mlp",
-     "single_blocks.*.linear1", false},
-    {"single_transformer_blocks.*.proj_out", "single_blocks.*.linear2", false},
-    {0},
-};
+typedef struct file_case { /* a component's file */
+    const char *component, *option;
+    const char *table; /* its names; NULL: as they are */
+    const char *prefix;
+    bool gguf;
+    const char *leftover; /* a tensor of one value that people's files hold beside it, or NULL */
+} file_case;
 
-static const respelling flux2[] = {
-    {"time_guidance_embed.timestep_embedder.linear_1", "time_in.in_layer", false},
-    {"time_guidance_embed.timestep_embedder.linear_2", "time_in.out_layer", false},
-    {"double_stream_modulation_img.linear", "double_stream_modulation_img.lin", false},
-    {"double_stream_modulation_txt.linear", "double_stream_modulation_txt.lin", false},
-    {"single_stream_modulation.linear", "single_stream_modulation.lin", false},
-    {"context_embedder", "txt_in", false},
-    {"x_embedder", "img_in", false},
-    {"transformer_blocks.*.attn.to_q,transformer_blocks.*.attn.to_k,transformer_blocks.*.attn.to_v",
-     "double_blocks.*.img_attn.qkv", false},
-    {"transformer_blocks.*.attn.add_q_proj,transformer_blocks.*.attn.add_k_proj,transformer_blocks.*.attn."
-     "add_v_proj",
-     "double_blocks.*.txt_attn.qkv", false},
-    {"transformer_blocks.*.ff.linear_in", "double_blocks.*.img_mlp.0", false},
-    {"transformer_blocks.*.ff.linear_out", "double_blocks.*.img_mlp.2", false},
-    {"transformer_blocks.*.ff_context.linear_in", "double_blocks.*.txt_mlp.0", false},
-    {"transformer_blocks.*.ff_context.linear_out", "double_blocks.*.txt_mlp.2", false},
-    {"single_transformer_blocks.*.attn.to_qkv_mlp_proj", "single_blocks.*.linear1", false},
-    {"single_transformer_blocks.*.attn.to_out", "single_blocks.*.linear2", false},
-    {0},
-};
+typedef struct family_case {
+    const char *name; /* below tests/data/golden */
+    const char *
+        overlay; /* below tests/data/names: components in the size that the original's numbers mean; or NULL */
+    const char *side_px, *frames; /* of the pictures; frames NULL: of families of pictures */
+    bool begins_with_image;
+    file_case files[16];
+} family_case;
 
-static const respelling both[] = {
-    {"transformer_blocks.*.attn.norm_q.weight", "double_blocks.*.img_attn.norm.query_norm.scale", false},
-    {"transformer_blocks.*.attn.norm_k.weight", "double_blocks.*.img_attn.norm.key_norm.scale", false},
-    {"transformer_blocks.*.attn.norm_added_q.weight", "double_blocks.*.txt_attn.norm.query_norm.scale",
-     false},
-    {"transformer_blocks.*.attn.norm_added_k.weight", "double_blocks.*.txt_attn.norm.key_norm.scale", false},
-    {"transformer_blocks.*.attn.to_out.0", "double_blocks.*.img_attn.proj", false},
-    {"transformer_blocks.*.attn.to_add_out", "double_blocks.*.txt_attn.proj", false},
-    {"single_transformer_blocks.*.attn.norm_q.weight", "single_blocks.*.norm.query_norm.scale", false},
-    {"single_transformer_blocks.*.attn.norm_k.weight", "single_blocks.*.norm.key_norm.scale", false},
-    {"norm_out.linear", "final_layer.adaLN_modulation.1", true},
-    {"proj_out", "final_layer.linear", false},
-    {0},
-};
+static const family_case flux1 = {
+    "flux1",
+    NULL,
+    "64",
+    NULL,
+    true,
+    {{"transformer", "transformer", "flux1_transformer", "model.diffusion_model.", false, NULL},
+     {"vae", "vae", "flux1_vae", "vae.", false, NULL},
+     {"text_encoder", "text-encoder", NULL, "text_encoders.clip_l.transformer.", false, NULL},
+     {"text_encoder_2", "text-encoder-2", NULL, "text_encoders.t5xxl.transformer.", false, NULL},
+     {"text_encoder_2", "text-encoder-2", "flux1_t5_gguf", "", true, NULL}}};
 
-#define SIDE(side)                                                                                           \
-    {side ".mid_block.resnets.0", side ".mid.block_1", false},                                               \
-        {side ".mid_block.resnets.1", side ".mid.block_2", false},                                           \
-        {side ".mid_block.attentions.0.group_norm", side ".mid.attn_1.norm", false},                         \
-        {side ".mid_block.attentions.0.to_q", side ".mid.attn_1.q", false},                                  \
-        {side ".mid_block.attentions.0.to_k", side ".mid.attn_1.k", false},                                  \
-        {side ".mid_block.attentions.0.to_v", side ".mid.attn_1.v", false},                                  \
-        {side ".mid_block.attentions.0.to_out.0", side ".mid.attn_1.proj_out", false},                       \
-    {                                                                                                        \
-        side ".conv_norm_out", side ".norm_out", false                                                       \
-    }
-#define UP(ours, theirs)                                                                                     \
-    {"decoder.up_blocks." ours ".resnets.*.conv_shortcut", "decoder.up." theirs ".block.*.nin_shortcut",     \
-     false},                                                                                                 \
-        {"decoder.up_blocks." ours ".resnets.*", "decoder.up." theirs ".block.*", false},                    \
-    {                                                                                                        \
-        "decoder.up_blocks." ours ".upsamplers.0.conv", "decoder.up." theirs ".upsample.conv", false         \
-    }
-static const respelling vae[] = {
-    SIDE("encoder"),
-    SIDE("decoder"),
-    {"encoder.down_blocks.*.downsamplers.0.conv", "encoder.down.*.downsample.conv", false},
-    {"encoder.down_blocks.*.resnets.*.conv_shortcut", "encoder.down.*.block.*.nin_shortcut", false},
-    {"encoder.down_blocks.*.resnets.*", "encoder.down.*.block.*", false},
-    UP("0", "3"),
-    UP("1", "2"),
-    UP("2", "1"),
-    UP("3", "0"),
-    {"quant_conv", "encoder.quant_conv", false},
-    {"post_quant_conv", "decoder.post_quant_conv", false},
-    {0},
-};
+static const family_case flux2 = {
+    "flux2-klein",
+    NULL,
+    "64",
+    NULL,
+    true,
+    {{"transformer", "transformer", "flux2_transformer", "model.diffusion_model.", false, NULL},
+     {"vae", "vae", "flux2_vae", "first_stage_model.", false, NULL}}};
 
-/* ---- writing the file ---------------------------------------------------------------------------------- */
+static const family_case qwen_image = {
+    "qwen-image",
+    "wan21",
+    "64",
+    NULL,
+    false,
+    {{"transformer", "transformer", NULL, "", false, NULL},
+     {"transformer", "transformer", NULL, "model.diffusion_model.", false, NULL},
+     {"transformer", "transformer", NULL, "diffusion_model.", false, NULL},
+     {"transformer", "transformer", NULL, "transformer.", false, NULL},
+     {"transformer", "transformer", NULL, "net.", false, NULL},
+     {"transformer", "transformer", NULL, "model.", false, NULL},
+     {"transformer", "transformer", NULL, "", true, NULL},
+     {"vae", "vae", "wan21_vae", "", false, NULL},
+     {"text_encoder", "text-encoder", NULL, "text_encoders.qwen25_7b.transformer.", false, NULL},
+     {"text_encoder", "text-encoder", "qwen25_gguf", "", true, NULL}}};
 
-/* Does the pattern stand for the beginning of `name`, as whole components? The rest of the name, or NULL. */
-static const char *match(const char *pattern, const char *name, char number[2][24])
-{
-    int n = 0;
-    for (; *pattern; pattern++) {
-        if (*pattern == '*') {
-            const size_t length = strcspn(name, ".");
-            assert_true(n < 2 && length < sizeof number[0]);
-            snprintf(number[n++], sizeof number[0], "%.*s", (int)length, name);
-            name += length;
-        } else if (*name++ != *pattern) {
-            return NULL;
-        }
-    }
-    return *name == '\0' || *name == '.' ? name : NULL;
-}
+static const family_case wan_i2v = {
+    "wan2.2/i2v-a14b",
+    "wan21",
+    "64",
+    "5",
+    true,
+    {{"transformer", "transformer", "wan_transformer", "", false, NULL},
+     {"transformer", "transformer", "wan_transformer", "model.diffusion_model.", false, NULL},
+     {"transformer_2", "transformer-2", "wan_transformer", "diffusion_model.", false, NULL},
+     {"transformer", "transformer", "wan_transformer", "transformer.", false, NULL},
+     {"transformer", "transformer", "wan_transformer", "net.", false, NULL},
+     {"transformer", "transformer", "wan_transformer", "model.", false, NULL},
+     {"transformer", "transformer", "wan_transformer", "", true, NULL},
+     {"transformer_2", "transformer-2", NULL, "model.diffusion_model.", false, NULL},
+     {"vae", "vae", "wan21_vae", "", false, NULL},
+     {"text_encoder", "text-encoder", NULL, "", false, "spiece_model"},
+     {"text_encoder", "text-encoder", NULL, "text_encoders.umt5xxl.transformer.", false, NULL},
+     {"text_encoder", "text-encoder", "umt5_of_wan", "", false, NULL},
+     {"text_encoder", "text-encoder", "umt5_gguf", "", true, NULL}}};
 
-static void spell(const char *pattern, char number[2][24], const char *rest, char *out, size_t n)
-{
-    size_t used = 0;
-    for (int star = 0; *pattern; pattern++)
-        used += (size_t)(*pattern == '*' ? snprintf(out + used, n - used, "%s", number[star++])
-                                         : snprintf(out + used, n - used, "%c", *pattern));
-    snprintf(out + used, n - used, "%s", rest);
-}
+static const family_case wan_5b = {
+    "wan2.2/ti2v-5b",
+    "wan22",
+    "64",
+    "5",
+    true,
+    {{"transformer", "transformer", "wan_5b_transformer", "model.diffusion_model.", false, NULL},
+     {"vae", "vae", "wan22_vae", "vae.", false, NULL}}};
+
+/* ---- writing a file ------------------------------------------------------------------------------------ */
+
+enum { MAX_PARTS = 4 };
 
 typedef struct writer {
-    oq_strbuf header, data;
+    const file_case *c;
     const oq_ckpt *ckpt;
-    size_t n_taken, n_respelled;
+    oq_strbuf header, data;
+    gguf_writer gguf;
+    size_t n_taken;
 } writer;
 
-static void put(writer *w, const char *name, const oq_ckpt_tensor *const *part, int n_parts,
-                const respelling *row)
+static void put_header(writer *w, const char *name, const char *type, const int64_t *dim, int n_dims,
+                       size_t bytes)
+{
+    oq_strbuf_printf(&w->header, "%s\"%s%s\": {\"dtype\": \"%s\", \"shape\": [",
+                     w->header.size > 1 ? ", " : "", w->c->prefix, name, type);
+    for (int i = 0; i < n_dims; i++) oq_strbuf_printf(&w->header, "%s%lld", i ? ", " : "", (long long)dim[i]);
+    oq_strbuf_printf(&w->header, "], \"data_offsets\": [%zu, %zu]}", w->data.size, w->data.size + bytes);
+}
+
+/* Rows of the parts, one behind the other; swapped: a part's second half first. */
+static void put(writer *w, const char *name, const oq_ckpt_tensor *const *part, int n_parts, bool swapped)
 {
     const oq_ckpt_tensor *t = part[0];
-    const bool matrix_of_1x1 = t->n_dims == 2 && strstr(name, ".attn_1."); /* attention by convolutions */
-    const size_t begin = w->data.size;
-    int64_t rows = 0;
+    int64_t dim[OQ_CKPT_MAX_DIMS];
+    int n_dims = t->n_dims;
+    size_t bytes = 0;
+    w->n_taken += (size_t)n_parts;
+    if (w->c->gguf) {
+        const oq_gguf_type *type = oq_gguf_type_by_name("F32");
+        gguf_tensor(&w->gguf, name, part, n_parts, type);
+        return;
+    }
+    memcpy(dim, t->dim, sizeof dim);
+    for (int p = 0; p < n_parts; p++) dim[0] += p ? part[p]->dim[0] : 0, bytes += part[p]->bytes;
+    if (n_dims == 2 && strstr(name, ".attn_1."))
+        dim[n_dims++] = 1, dim[n_dims++] = 1; /* attention by convolutions */
+    put_header(w, name, t->type_name, dim, n_dims, bytes);
     for (int p = 0; p < n_parts; p++) {
-        const size_t half = row && row->halves_swapped ? part[p]->bytes / 2 : 0;
-        rows += part[p]->dim[0];
+        const size_t half = swapped ? part[p]->bytes / 2 : 0;
         oq_strbuf_add(&w->data, part[p]->data + half, part[p]->bytes - half);
         oq_strbuf_add(&w->data, part[p]->data, half);
     }
-    oq_strbuf_printf(&w->header, "%s\"model.diffusion_model.%s\": {\"dtype\": \"%s\", \"shape\": [%lld",
-                     w->header.size > 1 ? ", " : "", name, t->type_name, (long long)rows);
-    for (int i = 1; i < t->n_dims; i++) oq_strbuf_printf(&w->header, ", %lld", (long long)t->dim[i]);
-    oq_strbuf_printf(&w->header, "%s], \"data_offsets\": [%zu, %zu]}", matrix_of_1x1 ? ", 1, 1" : "", begin,
-                     w->data.size);
-    w->n_taken += (size_t)n_parts;
-    w->n_respelled += row != NULL;
 }
 
-/* The tensor by the first row that fits it; the later parts of a fused row come with its first. */
-static bool put_by(writer *w, const oq_ckpt_tensor *t, const respelling *rows)
+/* "THEIRS OURS[,OURS...]"; "~" in front: halves swapped. */
+static void put_row(writer *w, char *line)
 {
-    for (const respelling *row = rows; row->ours; row++) {
-        char word[256], number[2][24], name[256];
-        for (size_t i = 0; oq_csv_word(row->ours, i, word, sizeof word); i++) {
-            const oq_ckpt_tensor *part[4] = {t};
-            int n_parts = 1;
-            const char *rest = match(word, t->name, number);
-            if (!rest) continue;
-            if (i > 0) return true;
-            for (; oq_csv_word(row->ours, (size_t)n_parts, word, sizeof word); n_parts++) {
-                spell(word, number, rest, name, sizeof name);
-                part[n_parts] = oq_ckpt_find(w->ckpt, name);
-                assert_non_null(part[n_parts]);
-            }
-            spell(row->theirs, number, rest, name, sizeof name);
-            put(w, name, part, n_parts, row);
-            return true;
-        }
+    char *ours = strchr(line, ' '), word[256];
+    const oq_ckpt_tensor *part[MAX_PARTS];
+    const bool swapped = *line == '~';
+    int n = 0;
+    assert_non_null(ours);
+    *ours++ = '\0';
+    for (; oq_csv_word(ours, (size_t)n, word, sizeof word); n++) {
+        assert_true(n < MAX_PARTS);
+        part[n] = oq_ckpt_find(w->ckpt, word);
+        if (!part[n]) fail_msg("%s: the folder has no '%s'", w->c->table, word);
     }
-    return false;
+    put(w, line + swapped, part, n, swapped);
 }
 
-static void write_file(oq_env *env, const char *folder, const char *component, const respelling *own,
-                       const respelling *shared, const char *dir, const char *leaf)
+static void put_by_table(writer *w, oq_env *env)
+{
+    char path[512], *text = NULL, *rest = NULL;
+    size_t n = 0;
+    snprintf(path, sizeof path, NAMES "%s.txt", w->c->table);
+    assert_int_equal(oq_file_read(env, path, 1 << 20, &text, &n), OQ_OK);
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) put_row(w, line);
+    oq_free(env, text);
+}
+
+static void write_file(oq_env *env, const char *folder, const file_case *c, const char *dir, char *path,
+                       size_t size)
 {
     oq_ckpt *ckpt = NULL;
-    assert_int_equal(oq_ckpt_open_folder(env, scratch_path(folder, component), NULL, &ckpt), OQ_OK);
-    writer w = {.ckpt = ckpt};
+    char leaf[96];
+    assert_int_equal(oq_ckpt_open_folder(env, scratch_path(folder, c->component), NULL, &ckpt), OQ_OK);
+    writer w = {.c = c, .ckpt = ckpt};
     oq_strbuf_init(&w.header, env);
     oq_strbuf_init(&w.data, env);
     oq_strbuf_puts(&w.header, "{");
-    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+    if (c->gguf) {
+        gguf_begin(&w.gguf, env);
+        gguf_key_text(&w.gguf, "general.architecture", "any");
+    }
+    if (c->table) put_by_table(&w, env);
+    for (size_t i = 0; !c->table && i < ckpt->n_tensors; i++) {
         const oq_ckpt_tensor *t = &ckpt->tensors[i];
-        if (!put_by(&w, t, own) && !(shared && put_by(&w, t, shared))) put(&w, t->name, &t, 1, NULL);
+        put(&w, t->name, &t, 1, false);
     }
     assert_int_equal(w.n_taken, ckpt->n_tensors);
-    oq_strbuf_puts(&w.header, "}");
-    scratch_safetensors(dir, leaf, oq_strbuf_text(&w.header), w.data.text, w.data.size);
-    printf("%s: %zu tensors as %zu respelled ones\n", leaf, ckpt->n_tensors, w.n_respelled);
+    if (c->leftover) {
+        put_header(&w, c->leftover, "U8", (const int64_t[]){4}, 1, 4);
+        oq_strbuf_add(&w.data, "text", 4);
+    }
+    snprintf(leaf, sizeof leaf, "%s.%s", c->component, c->gguf ? "gguf" : "safetensors");
+    if (c->gguf) {
+        snprintf(path, size, "%s", gguf_finish(&w.gguf, dir, leaf));
+    } else {
+        oq_strbuf_puts(&w.header, "}");
+        scratch_safetensors(dir, leaf, oq_strbuf_text(&w.header), w.data.text, w.data.size);
+        snprintf(path, size, "%s", scratch_path(dir, leaf));
+    }
     oq_strbuf_deinit(&w.header);
     oq_strbuf_deinit(&w.data);
     oq_ckpt_close(ckpt);
@@ -220,49 +212,85 @@ static void write_file(oq_env *env, const char *folder, const char *component, c
 
 /* ---- running it ---------------------------------------------------------------------------------------- */
 
-static oq_media *generate(oq_env *env, const char *folder, const char *image, const char *option,
-                          const char *file)
+static oq_options *options_for(oq_env *env, const family_case *f, const char *folder, const char *image,
+                               const file_case *c, const char *file)
 {
     oq_options *o = NULL;
-    oq_model *model = NULL;
-    oq_media *media = NULL;
     const char *const rows[][2] = {
-        {"model", folder}, {"dtype", "fp32"}, {"prompt", "a red circle on a white background"},
-        {"seed", "3"},     {"width", "64"},   {"height", "64"},
-        {"steps", "2"},    {"image", image},  {option, file}};
+        {"model", folder},
+        {"dtype", "fp32"},
+        {"prompt", f->frames ? "<71><1712>" : "a red circle on a white background"},
+        {"seed", "3"},
+        {"width", f->side_px},
+        {"height", f->side_px},
+        {"steps", "2"},
+        {"num-frames", f->frames},
+        {"image", image},
+        {c ? c->option : NULL, file}};
     assert_int_equal(oq_options_new(env, "generate", &o), OQ_OK);
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
         if (rows[i][0] && rows[i][1]) assert_int_equal(oq_options_set(o, rows[i][0], rows[i][1]), OQ_OK);
+    return o;
+}
+
+static oq_media *generate(oq_env *env, const family_case *f, const char *folder, const char *image,
+                          const file_case *c, const char *file)
+{
+    oq_model *model = NULL;
+    oq_media *media = NULL;
+    oq_options *o = options_for(env, f, folder, image, c, file);
     if (oq_model_open(env, o, &model) != OQ_OK || oq_generate(env, model, o, &media) != OQ_OK)
-        fail_msg("%s: %s", file ? file : folder, oq_env_error(env));
+        fail_msg("%s (%s, '%s'): %s", file ? file : folder, c ? c->table : "", c ? c->prefix : "",
+                 oq_env_error(env));
     oq_model_close(model);
     oq_options_free(o);
     return media;
 }
 
-static void check_family(const char *name, const respelling *own)
+/* A file of component `from` in the slot of component `to`. */
+static void refused(oq_env *env, const family_case *f, const char *folder, const file_case *slot,
+                    const char *file, const char *text)
+{
+    oq_model *model = NULL;
+    oq_options *o = options_for(env, f, folder, NULL, slot, file);
+    assert_int_equal(oq_model_open(env, o, &model), OQ_E_MISMATCH);
+    if (!strstr(oq_env_error(env), text)) fail_msg("'%s' is not in '%s'", text, oq_env_error(env));
+    oq_env_clear(env);
+    oq_options_free(o);
+}
+
+static void make_folder(oq_env *env, const family_case *f, char *folder, size_t size)
+{
+    static const int32_t ids[] = {1, 71, 1712};
+    char data[512];
+    snprintf(folder, size, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-files-folder"));
+    snprintf(data, sizeof data, OMNIQ_SOURCE_DIR "/tests/data/golden/%s", f->name);
+    golden_folder_make(env, data, folder, &oq_dtype_f32);
+    snprintf(data, sizeof data, NAMES "%s", f->overlay ? f->overlay : "");
+    if (f->overlay) golden_folder_make(env, data, folder, &oq_dtype_f32);
+    if (f->frames) golden_ids_tokenizer(env, scratch_path(folder, "tokenizer"), ids, OQ_COUNT(ids), -1, 1);
+}
+
+static void check_family(const family_case *f)
 {
     oq_env *env = NULL;
-    char folder[512], dir[512], data[512], image[600];
+    char folder[512], dir[512], image[600] = "", path[600];
     assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
-    snprintf(folder, sizeof folder, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-files-folder"));
+    make_folder(env, f, folder, sizeof folder);
     snprintf(dir, sizeof dir, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-files"));
-    snprintf(data, sizeof data, OMNIQ_SOURCE_DIR "/tests/data/golden/%s", name);
-    golden_folder_make(env, data, folder, &oq_dtype_f32);
-    write_file(env, folder, "transformer", own, both, dir, "transformer.safetensors");
-    write_file(env, folder, "vae", vae, NULL, dir, "vae.safetensors");
-    oq_media *first = generate(env, folder, NULL, NULL, NULL);
-    snprintf(image, sizeof image, "%s", scratch_path(dir, "first.png"));
-    assert_int_equal(oq_media_save_png(env, first, 0, image), OQ_OK);
-    oq_media_free(first);
-    oq_media *want =
-        generate(env, folder, image, NULL, NULL); /* begins with a picture: both sides of the autoencoder */
-    static const char *const components[] = {"transformer", "vae"};
-    for (size_t i = 0; i < OQ_COUNT(components); i++) {
-        char leaf[64];
-        snprintf(leaf, sizeof leaf, "%s.safetensors", components[i]);
-        oq_media *got = generate(env, folder, image, components[i], scratch_path(dir, leaf));
-        assert_memory_equal(oq_media_pixels(got, 0), oq_media_pixels(want, 0), 64 * 64 * 3);
+    if (f->begins_with_image) { /* both sides of the autoencoder work */
+        oq_image picture = golden_picture("image", 64, 64);
+        snprintf(image, sizeof image, "%s", scratch_path(dir, "first.png"));
+        assert_int_equal(oq_png_write(env, image, 64, 64, picture.pixels, NULL, 0), OQ_OK);
+        free(picture.pixels);
+    }
+    oq_media *want = generate(env, f, folder, *image ? image : NULL, NULL, NULL);
+    const size_t n =
+        (size_t)oq_media_width(want) * (size_t)oq_media_height(want) * (size_t)oq_media_frames(want) * 3;
+    for (const file_case *c = f->files; c->component; c++) {
+        write_file(env, folder, c, dir, path, sizeof path);
+        oq_media *got = generate(env, f, folder, *image ? image : NULL, c, path);
+        assert_memory_equal(oq_media_pixels(got, 0), oq_media_pixels(want, 0), n);
         oq_media_free(got);
     }
     oq_media_free(want);
@@ -272,17 +300,67 @@ static void check_family(const char *name, const respelling *own)
 static void test_flux1(void **state)
 {
     (void)state;
-    check_family("flux1", flux1);
+    check_family(&flux1);
 }
-
 static void test_flux2(void **state)
 {
     (void)state;
-    check_family("flux2-klein", flux2);
+    check_family(&flux2);
+}
+static void test_qwen_image(void **state)
+{
+    (void)state;
+    check_family(&qwen_image);
+}
+static void test_wan_i2v(void **state)
+{
+    (void)state;
+    check_family(&wan_i2v);
+}
+static void test_wan_5b(void **state)
+{
+    (void)state;
+    check_family(&wan_5b);
+}
+
+/* Each network's file in the slot of another is told by name, in the original's spelling too. */
+static void test_wrong_slots(void **state)
+{
+    static const struct {
+        const family_case *from;
+        int file;
+        const char *what;
+    } strangers[] = {
+        {&wan_i2v, 0, "this is a transformer (Wan), the model needs "},
+        {&wan_i2v, 8, "this is an autoencoder (Wan or Qwen-Image), the model needs "},
+        {&wan_i2v, 11, "this is a text encoder (T5 or UMT5), the model needs "},
+        {&wan_i2v, 12, "this is a text encoder (T5 or UMT5), the model needs "},
+        {&wan_5b, 1, "this is an autoencoder (Wan or Qwen-Image), the model needs "},
+        {&qwen_image, 0, "this is a transformer (Qwen-Image), the model needs "},
+        {&qwen_image, 8, "this is a text encoder (Qwen2.5-VL), the model needs "},
+        {&qwen_image, 9, "this is a text encoder (Qwen2.5-VL), the model needs "},
+    };
+    (void)state;
+    oq_env *env = NULL;
+    char folder[512], target[512], dir[512], path[600];
+    assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
+    snprintf(dir, sizeof dir, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-files-wrong"));
+    snprintf(target, sizeof target, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-files-target"));
+    golden_folder_make(env, OMNIQ_SOURCE_DIR "/tests/data/golden/flux1", target, &oq_dtype_f32);
+    for (size_t i = 0; i < OQ_COUNT(strangers); i++) {
+        const file_case *c = &strangers[i].from->files[strangers[i].file];
+        make_folder(env, strangers[i].from, folder, sizeof folder);
+        write_file(env, folder, c, dir, path, sizeof path);
+        for (int slot = 0; slot < 3; slot++)
+            refused(env, &flux1, target, &flux1.files[slot], path, strangers[i].what);
+    }
+    oq_env_free(env);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flux1), cmocka_unit_test(test_flux2)};
-    return cmocka_run_group_tests_name("single files of FLUX", tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flux1),      cmocka_unit_test(test_flux2),
+                                       cmocka_unit_test(test_qwen_image), cmocka_unit_test(test_wan_i2v),
+                                       cmocka_unit_test(test_wan_5b),     cmocka_unit_test(test_wrong_slots)};
+    return cmocka_run_group_tests_name("single files of families", tests, NULL, NULL);
 }

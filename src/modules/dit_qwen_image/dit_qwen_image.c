@@ -130,7 +130,7 @@ static oq_status declare(oq_builder *b, void *self)
 
 static const char *const class_names[] = {"QwenImageTransformer2DModel", NULL};
 
-/* ComfyUI's files keep diffusers' names. */
+/* ComfyUI's and GGUF files keep diffusers' names. */
 static const char *const signatures[] = {"transformer_blocks.0.img_mod.1,txt_norm,img_in", NULL};
 
 const oq_module_type oq_module_dit_qwen_image = {

@@ -134,11 +134,46 @@ static oq_status declare(oq_builder *b, void *self)
 
 static const char *const class_names[] = {"WanTransformer3DModel", NULL};
 
+/* The original release's names, as ComfyUI and GGUF files have them. */
+#define ATTENTION(theirs, ours)                                                                              \
+    {.from = "blocks.*." theirs ".q", .to = "blocks.*." ours ".to_q"},                                       \
+        {.from = "blocks.*." theirs ".k", .to = "blocks.*." ours ".to_k"},                                   \
+        {.from = "blocks.*." theirs ".v", .to = "blocks.*." ours ".to_v"},                                   \
+        {.from = "blocks.*." theirs ".o", .to = "blocks.*." ours ".to_out.0"},                               \
+        {.from = "blocks.*." theirs ".norm_q", .to = "blocks.*." ours ".norm_q"},                            \
+    {                                                                                                        \
+        .from = "blocks.*." theirs ".norm_k", .to = "blocks.*." ours ".norm_k"                               \
+    }
+static const oq_name_rule names[] = {
+    {.from = "time_embedding.0", .to = "condition_embedder.time_embedder.linear_1"},
+    {.from = "time_embedding.2", .to = "condition_embedder.time_embedder.linear_2"},
+    {.from = "time_projection.1", .to = "condition_embedder.time_proj"},
+    {.from = "text_embedding.0", .to = "condition_embedder.text_embedder.linear_1"},
+    {.from = "text_embedding.2", .to = "condition_embedder.text_embedder.linear_2"},
+    ATTENTION("self_attn", "attn1"),
+    ATTENTION("cross_attn", "attn2"),
+    {.from = "blocks.*.norm3", .to = "blocks.*.norm2"},
+    {.from = "blocks.*.ffn.0", .to = "blocks.*.ffn.net.0.proj"},
+    {.from = "blocks.*.ffn.2", .to = "blocks.*.ffn.net.2"},
+    {.from = "blocks.*.modulation", .to = "blocks.*.scale_shift_table"},
+    {.from = "head.modulation", .to = "scale_shift_table"},
+    {.from = "head.head", .to = "proj_out"},
+    {0},
+};
+
+static const char *const signatures[] = {
+    "blocks.0.attn1.to_q,blocks.0.attn2.to_q,condition_embedder.time_proj,scale_shift_table",
+    "blocks.0.self_attn.q,blocks.0.cross_attn.q,head.modulation,time_projection.1",
+    NULL,
+};
+
 const oq_module_type oq_module_dit_wan = {
     .name = "dit_wan",
     .what = "transformer (Wan)",
+    .signatures = signatures,
     .class_names = class_names,
     .self_bytes = sizeof(oq_dit_wan),
+    .names = names,
     .describe = describe,
     .declare = declare,
 };

@@ -234,6 +234,21 @@ static const oq_name_rule names[] = {
     {.from = "encoder.embed_tokens", .why = "the embeddings once more, under the encoder's own name"},
     {.from = "decoder", .why = "the decoder of the whole model; an encoder has no use for it"},
     {.from = "lm_head", .why = "the output head; an encoder has no use for it"},
+    {.from = "spiece_model", .why = "the tokenizer, which the folder gives"}, /* in ComfyUI's files */
+    /* UMT5 as Wan's original release spells it */
+    {.from = "token_embedding", .to = "shared"},
+    {.from = "blocks.*.attn.q", .to = "encoder.block.*.layer.0.SelfAttention.q"},
+    {.from = "blocks.*.attn.k", .to = "encoder.block.*.layer.0.SelfAttention.k"},
+    {.from = "blocks.*.attn.v", .to = "encoder.block.*.layer.0.SelfAttention.v"},
+    {.from = "blocks.*.attn.o", .to = "encoder.block.*.layer.0.SelfAttention.o"},
+    {.from = "blocks.*.pos_embedding.embedding",
+     .to = "encoder.block.*.layer.0.SelfAttention.relative_attention_bias"},
+    {.from = "blocks.*.norm1", .to = "encoder.block.*.layer.0.layer_norm"},
+    {.from = "blocks.*.ffn.gate.0", .to = "encoder.block.*.layer.1.DenseReluDense.wi_0"},
+    {.from = "blocks.*.ffn.fc1", .to = "encoder.block.*.layer.1.DenseReluDense.wi_1"},
+    {.from = "blocks.*.ffn.fc2", .to = "encoder.block.*.layer.1.DenseReluDense.wo"},
+    {.from = "blocks.*.norm2", .to = "encoder.block.*.layer.1.layer_norm"},
+    {.from = "norm", .to = "encoder.final_layer_norm"},
     /* GGUF */
     {.from = "token_embd", .to = "shared"},
     {.from = "enc.blk.*.attn_q", .to = "encoder.block.*.layer.0.SelfAttention.q"},
@@ -253,6 +268,7 @@ static const oq_name_rule names[] = {
 static const char *const signatures[] = {
     "encoder.block.0.layer.0.SelfAttention.q,encoder.block.0.layer.1.DenseReluDense.wi_0",
     "enc.blk.0.attn_q,enc.blk.0.ffn_gate",
+    "token_embedding,blocks.0.attn.q,blocks.0.ffn.gate.0",
     NULL,
 };
 

@@ -340,10 +340,67 @@ static oq_status declare(oq_builder *b, void *self)
 
 static const char *const class_names[] = {"AutoencoderKLWan", "AutoencoderKLQwenImage", NULL};
 
+/* The original release, also in ComfyUI's files: what stands in a list is counted, a resnet's parts too. */
+#define RESNET(theirs, ours)                                                                                 \
+    {.from = theirs ".residual.0", .to = ours ".norm1"},                                                     \
+        {.from = theirs ".residual.2", .to = ours ".conv1"},                                                 \
+        {.from = theirs ".residual.3", .to = ours ".norm2"},                                                 \
+        {.from = theirs ".residual.6", .to = ours ".conv2"},                                                 \
+    {                                                                                                        \
+        .from = theirs ".shortcut", .to = ours ".conv_shortcut"                                              \
+    }
+#define SIDE(side)                                                                                           \
+    {.from = side ".conv1", .to = side ".conv_in"}, {.from = side ".head.0", .to = side ".norm_out"},        \
+        {.from = side ".head.2", .to = side ".conv_out"},                                                    \
+        {.from = side ".middle.1", .to = side ".mid_block.attentions.0"},                                    \
+        RESNET(side ".middle.0", side ".mid_block.resnets.0"),                                               \
+        RESNET(side ".middle.2", side ".mid_block.resnets.1")
+/* Wan 2.1's decoder has one list of three resnets and an enlargement, three resnets and an enlargement, ... */
+#define UP(ours, r0, r1, r2)                                                                                 \
+    RESNET("decoder.upsamples." r0, "decoder.up_blocks." ours ".resnets.0"),                                 \
+        RESNET("decoder.upsamples." r1, "decoder.up_blocks." ours ".resnets.1"),                             \
+        RESNET("decoder.upsamples." r2, "decoder.up_blocks." ours ".resnets.2")
+#define ENLARGED(ours, theirs)                                                                               \
+    {                                                                                                        \
+        .from = "decoder.upsamples." theirs, .to = "decoder.up_blocks." ours ".upsamplers.0"                 \
+    }
+static const oq_name_rule names[] = {
+    {.from = "conv1", .to = "quant_conv"},
+    {.from = "conv2", .to = "post_quant_conv"},
+    SIDE("encoder"),
+    SIDE("decoder"),
+    /* Wan 2.2: lists in a list; what changes the resolution is the last of its stage */
+    RESNET("encoder.downsamples.*.downsamples.*", "encoder.down_blocks.*.resnets.*"),
+    RESNET("decoder.upsamples.*.upsamples.*", "decoder.up_blocks.*.resnets.*"),
+    {.from = "encoder.downsamples.*.downsamples.2", .to = "encoder.down_blocks.*.downsampler"},
+    {.from = "decoder.upsamples.*.upsamples.3", .to = "decoder.up_blocks.*.upsampler"},
+    /* Wan 2.1 and Qwen-Image */
+    RESNET("encoder.downsamples.*", "encoder.down_blocks.*"),
+    {.from = "encoder.downsamples.*.resample", .to = "encoder.down_blocks.*.resample"},
+    {.from = "encoder.downsamples.*.time_conv", .to = "encoder.down_blocks.*.time_conv"},
+    UP("0", "0", "1", "2"),
+    ENLARGED("0", "3"),
+    UP("1", "4", "5", "6"),
+    ENLARGED("1", "7"),
+    UP("2", "8", "9", "10"),
+    ENLARGED("2", "11"),
+    UP("3", "12", "13", "14"),
+    {0},
+};
+
+static const char *const signatures[] = {
+    "decoder.mid_block.attentions.0.to_qkv,decoder.up_blocks.0.resnets.0.norm1.gamma,post_quant_conv",
+    "decoder.middle.0.residual.0.gamma,decoder.upsamples.0,decoder.head.0.gamma,conv2",
+    NULL,
+};
+
 const oq_module_type oq_module_vae_wan = {
     .name = "vae_wan",
+    .what = "autoencoder (Wan or Qwen-Image)",
+    .signatures = signatures,
     .class_names = class_names,
     .self_bytes = sizeof(oq_vae_wan),
+    .names = names,
     .describe = describe,
     .declare = declare,
 };
