@@ -1,4 +1,4 @@
-/* test_family_methods.c -- every method that quantizes while loading, on every tiny family of pictures: it runs, its layers stand
+/* test_family_methods.c -- every method that quantizes while loading, on every tiny family: it runs, its layers stand
  * where the formats' arithmetic puts them, and the transformer's first output is as far from the plain run's as those layers predict.
  *
  * Each quantized layer is measured by itself (the plain layer of that name on the same input). L layers with relative errors e_i
@@ -16,12 +16,19 @@
 typedef struct family {
     const char *name, *prompt;
     int max_tokens;
+    int frames;         /* 0: of pictures */
+    const char *folder; /* NULL: made from tests/data/golden/NAME */
+    /* Trained weights give outputs that stand out of noise, and inputs with columns that do: layers may lie so far beside. */
+    double better_db, worse_db;
 } family;
 
 static const family families[] = {
-    {"flux1", "a red circle on a white background", 45},
-    {"flux2-klein", "a teal ring in the top left corner on a charcoal background", 45},
-    {"qwen-image", "a red circle on a white background", 512},
+    {"flux1", "a red circle on a white background", 45, 0, NULL, 0, 0},
+    {"flux2-klein", "a teal ring in the top left corner on a charcoal background", 45, 0, NULL, 0, 0},
+    {"qwen-image", "a red circle on a white background", 512, 0, NULL, 0, 0},
+    {"wan2.2/t2v-a14b", "<71><1712>", 512, 5, NULL, 0, 0},
+    {"wan2.2/ti2v-5b", "<71><1712>", 512, 5, NULL, 0, 0},
+    {"z-image", "a red ball", 512, 0, OMNIQ_SOURCE_DIR "/models/toybox", 12, 1},
 };
 
 /* Relative error of one layer's output: from the signal to noise ratio of the format for values without outliers, weights and
@@ -60,6 +67,8 @@ static void first_output(oq_env *env, const oq_model *model, const family *f, oq
                                 .n_prompts = 1,
                                 .width = 64,
                                 .height = 64,
+                                .frames = f->frames,
+                                .guidance_2 = (double)NAN,
                                 .steps = 1,
                                 .guidance = 1,
                                 .true_cfg = 1,
@@ -123,22 +132,31 @@ static void check_method(oq_env *env, const char *folder, const family *f, const
     printf("%-12s %-13s %3zu layers %5.1f to %5.1f dB, rms error %.4f; output %.4f\n", f->name, m->name, l.n,
            l.least_db, l.most_db, l.rms, error);
     assert_true(l.n >= 8);
-    assert_true(l.least_db >= m->least_db && l.most_db <= m->most_db);
+    assert_true(l.least_db >= m->least_db - f->worse_db && l.most_db <= m->most_db + f->better_db);
     assert_true(error >= l.rms / 3 && error <= l.rms * 3);
     oq_layer_errors_free(errors);
     stages_free(&got);
     oq_model_close(model);
 }
 
+static void make_folder(oq_env *env, const family *f, char *folder, size_t size)
+{
+    static const int32_t ids[] = {1, 71, 1712};
+    char data[512];
+    snprintf(folder, size, "%s", f->folder ? f->folder : scratch_dir(OMNIQ_BINARY_DIR, "family-methods"));
+    if (f->folder) return;
+    snprintf(data, sizeof data, OMNIQ_SOURCE_DIR "/tests/data/golden/%s", f->name);
+    golden_folder_make(env, data, folder, &oq_dtype_f32);
+    if (f->frames) golden_ids_tokenizer(env, scratch_path(folder, "tokenizer"), ids, OQ_COUNT(ids), -1, 1);
+}
+
 static void check_family(const family *f)
 {
     oq_env *env = NULL;
-    char folder[512], data[512];
+    char folder[512];
     stages want = {0};
     assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
-    snprintf(folder, sizeof folder, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-methods"));
-    snprintf(data, sizeof data, OMNIQ_SOURCE_DIR "/tests/data/golden/%s", f->name);
-    golden_folder_make(env, data, folder, &oq_dtype_f32);
+    make_folder(env, f, folder, sizeof folder);
     oq_model *plain = open_method(env, folder, NULL);
     first_output(env, plain, f, NULL, &want);
     for (size_t i = 0; i < OQ_COUNT(methods); i++) check_method(env, folder, f, plain, &want, &methods[i]);
@@ -162,10 +180,26 @@ static void test_qwen_image(void **state)
     (void)state;
     check_family(&families[2]);
 }
+static void test_wan_experts(void **state)
+{
+    (void)state;
+    check_family(&families[3]);
+}
+static void test_wan_5b(void **state)
+{
+    (void)state;
+    check_family(&families[4]);
+}
+static void test_z_image(void **state)
+{
+    (void)state;
+    check_family(&families[5]);
+}
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flux1), cmocka_unit_test(test_flux2),
-                                       cmocka_unit_test(test_qwen_image)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flux1),      cmocka_unit_test(test_flux2),
+                                       cmocka_unit_test(test_qwen_image), cmocka_unit_test(test_wan_experts),
+                                       cmocka_unit_test(test_wan_5b),     cmocka_unit_test(test_z_image)};
     return cmocka_run_group_tests_name("methods on families", tests, NULL, NULL);
 }
