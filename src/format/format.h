@@ -57,6 +57,7 @@ typedef struct oq_format {
     /* One scale covers block_n rows and block_k columns; 0 is the whole dimension: tensor (0,0), channel (1,0),
      * block (128,128), group (1,g). Plain formats have no SCALE plane and (0,0). */
     int32_t block_n, block_k;
+    int32_t int_bits; /* of one code of an integer format in groups (int4z_g32: 4); 0: another kind of format */
     bool    flat; /* blocks are runs of the flattened matrix: they cross from row to row */
     /* 0: plane unused; SIZE_MAX: does not fit into a size_t. */
     size_t (*plane_bytes)(const struct oq_format *f, oq_plane plane, int64_t n, int64_t k);

@@ -186,8 +186,9 @@ INT_SPAN(8)
     {                                                                                                        \
         .name = label, .kernel_name = "int" #bits,                                                           \
         .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE | (more_planes), .block_n = 1,                  \
-        .block_k = group, .plane_bytes = int##bits##_plane_bytes, .decode_row = oq_span_decode_row,          \
-        .decode_span = int##bits##_decode_span, .piece = int##bits##_piece, .encode = int##bits##_encode     \
+        .block_k = group, .int_bits = bits, .plane_bytes = int##bits##_plane_bytes,                          \
+        .decode_row = oq_span_decode_row, .decode_span = int##bits##_decode_span,                            \
+        .piece = int##bits##_piece, .encode = int##bits##_encode                                             \
     }
 #define INT_GROUP(bits, group)                                                                               \
     const oq_format oq_format_int##bits##_g##group = INT(bits, "int" #bits "_g" #group, group, 0u);          \

@@ -1,7 +1,6 @@
 /* format_list.c -- the index of the room: every format, once. */
 #include "format/format.h"
 
-#include <stdio.h>
 #include <string.h>
 
 const oq_format *const oq_format_list[] = {
@@ -69,7 +68,10 @@ const oq_format *oq_format_plain(const oq_dtype *dtype)
 
 const oq_format *oq_format_int(int bits, int group, bool zero_points)
 {
-    char name[32];
-    snprintf(name, sizeof name, "int%d%s_g%d", bits, zero_points ? "z" : "", group);
-    return oq_format_find(name);
+    for (size_t i = 0; oq_format_list[i]; i++) {
+        const oq_format *f = oq_format_list[i];
+        const bool zeros = f->planes & 1u << OQ_PLANE_ZERO;
+        if (bits > 0 && f->int_bits == bits && f->block_k == group && zeros == zero_points) return f;
+    }
+    return NULL;
 }

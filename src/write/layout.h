@@ -63,9 +63,7 @@ oq_spelled oq_spell_made(const char *suffix, const char *type, size_t bytes, int
 oq_spelled oq_spell_input_scale(const char *suffix); /* F32 [] */
 /* Codes of four bits with the first of a byte high. */
 void oq_put_nibbles_swapped(void *dst, const oq_write_layer *layer, const oq_planes *planes);
-/* Bits of one code of an integer format in groups ("int4z_g32": 4); 0: another format. */
-int oq_write_int_bits(const oq_format *f);
-/* The code of a weight of such a format. */
+/* The code of a weight of an integer format in groups. */
 unsigned oq_write_int_code(const oq_write_layer *layer, const oq_planes *planes, int64_t row, int64_t column);
 /* The names, as a JSON list. */
 oq_json *oq_write_names(const char *const *names, size_t n);

@@ -15,7 +15,7 @@ static unsigned zero_at(const oq_write_layer *l, const oq_planes *planes, int64_
 {
     const uint8_t *zero = planes->plane[OQ_PLANE_ZERO];
     return zero ? zero[row * (l->k / l->scheme.weight->block_k) + group]
-                : 1u << (oq_write_int_bits(l->scheme.weight) - 1);
+                : 1u << (l->scheme.weight->int_bits - 1);
 }
 
 /* Scales stand [groups, n]. */
@@ -39,7 +39,7 @@ static void put_bits(uint32_t *words, int64_t stride, int64_t at, int bits, unsi
 
 static void put_gptq_codes(void *dst, const oq_write_layer *l, const oq_planes *planes)
 {
-    const int bits = oq_write_int_bits(l->scheme.weight);
+    const int bits = l->scheme.weight->int_bits;
     memset(dst, 0, (size_t)(l->k * bits / 32 * l->n) * 4);
     for (int64_t r = 0; r < l->n; r++)
         for (int64_t c = 0; c < l->k; c++)
@@ -48,7 +48,7 @@ static void put_gptq_codes(void *dst, const oq_write_layer *l, const oq_planes *
 
 static void put_gptq_zeros(void *dst, const oq_write_layer *l, const oq_planes *planes)
 {
-    const int bits = oq_write_int_bits(l->scheme.weight);
+    const int bits = l->scheme.weight->int_bits;
     const int64_t groups = l->k / l->scheme.weight->block_k, words = l->n * bits / 32;
     memset(dst, 0, (size_t)(groups * words) * 4);
     for (int64_t g = 0; g < groups; g++)
@@ -59,7 +59,7 @@ static void put_gptq_zeros(void *dst, const oq_write_layer *l, const oq_planes *
 
 static int spell_gptq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
 {
-    const int bits = oq_write_int_bits(l->scheme.weight);
+    const int bits = l->scheme.weight->int_bits;
     const int64_t groups = l->k / l->scheme.weight->block_k;
     const int64_t words_k = l->k * bits / 32, words_n = l->n * bits / 32;
     if (l->k * bits % 32 || l->n * bits % 32) return 0;
@@ -110,7 +110,7 @@ static int spell_awq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
 
 static bool fits(const oq_write_layer *l)
 {
-    return oq_write_int_bits(l->scheme.weight) && !l->scheme.act && l->k % l->scheme.weight->block_k == 0;
+    return l->scheme.weight->int_bits && !l->scheme.act && l->k % l->scheme.weight->block_k == 0;
 }
 
 static int spell_mx(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
@@ -130,7 +130,7 @@ static int spell_autoround(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX
 
 static int spell_autoround_awq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
 {
-    return fits(l) && oq_write_int_bits(l->scheme.weight) == 4 && l->n % 8 == 0 ? spell_awq(l, out) : 0;
+    return fits(l) && l->scheme.weight->int_bits == 4 && l->n % 8 == 0 ? spell_awq(l, out) : 0;
 }
 
 /* Layers that stay plain, or differ from the first, by name. */
@@ -148,7 +148,7 @@ static oq_json *extra_config(const oq_write_component *c)
         const oq_format *f = c->layers[i].scheme.weight;
         if (f == first) continue;
         oq_json *o = oq_json_new_object();
-        oq_json_set(o, "bits", oq_json_new_int(oq_write_int_bits(f)));
+        oq_json_set(o, "bits", oq_json_new_int(f->int_bits));
         oq_json_set(o, "group_size", oq_json_new_int(f->block_k));
         oq_json_set(o, "sym", oq_json_new_bool(!is_asymmetric(f)));
         oq_json_set(extra, c->layers[i].name, o);
@@ -159,8 +159,8 @@ static oq_json *extra_config(const oq_write_component *c)
 static oq_json *config_of(const oq_write_component *c, const char *packing)
 {
     const oq_format *f = c->layers[0].scheme.weight;
-    const bool mx = !oq_write_int_bits(f);
-    const int bits = !mx ? oq_write_int_bits(f) : f == &oq_format_mxfp8 ? 8 : 4;
+    const bool mx = !f->int_bits;
+    const int bits = !mx ? f->int_bits : f == &oq_format_mxfp8 ? 8 : 4;
     oq_json *o = oq_json_new_object();
     oq_json_set(o, "quant_method", oq_json_new_string("auto-round"));
     oq_json_set(o, "packing_format", oq_json_new_string(mx ? "auto_round:llm_compressor" : packing));

@@ -42,17 +42,9 @@ void oq_put_nibbles_swapped(void *dst, const oq_write_layer *layer, const oq_pla
     for (size_t i = 0; i < bytes; i++) to[i] = (uint8_t)(from[i] << 4 | from[i] >> 4);
 }
 
-int oq_write_int_bits(const oq_format *f)
-{
-    for (int bits = 2; bits <= 8; bits++)
-        for (int group = 32; group <= 128; group *= 2)
-            if (f == oq_format_int(bits, group, false) || f == oq_format_int(bits, group, true)) return bits;
-    return 0;
-}
-
 unsigned oq_write_int_code(const oq_write_layer *layer, const oq_planes *planes, int64_t row, int64_t column)
 {
-    const int bits = oq_write_int_bits(layer->scheme.weight);
+    const int bits = layer->scheme.weight->int_bits;
     const int64_t row_bytes = oq_ceil_div(bits * layer->k, 8), at = bits * column;
     const uint8_t *p = (const uint8_t *)planes->plane[OQ_PLANE_DATA] + row * row_bytes + at / 8;
     const unsigned low = p[0], high = at % 8 + bits > 8 ? p[1] : 0u;

@@ -27,7 +27,7 @@ static const row rows[] = {
 
 static bool find(const oq_format *f, row *out)
 {
-    const int bits = oq_write_int_bits(f);
+    const int bits = f->int_bits;
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
         if (rows[i].format == f) {
             *out = rows[i];
@@ -54,7 +54,7 @@ static void put_shape(void *dst, const oq_write_layer *l, const oq_planes *plane
 static void put_zeros(void *dst, const oq_write_layer *l, const oq_planes *planes)
 {
     const uint8_t *zero = planes->plane[OQ_PLANE_ZERO];
-    const int bits = oq_write_int_bits(l->scheme.weight), per_word = 32 / bits;
+    const int bits = l->scheme.weight->int_bits, per_word = 32 / bits;
     const int64_t groups = oq_ceil_div(l->k, l->scheme.weight->block_k);
     for (int64_t r = 0; r < oq_ceil_div(l->n, per_word); r++)
         for (int64_t g = 0; g < groups; g++) {

@@ -24,20 +24,13 @@ static bool name_begins(const oq_format *f, const char *word)
     return strncmp(f->name, word, strlen(word)) == 0;
 }
 
-/* Bits of an integer format's codes: "int4_g32", "int3z_g64"; 0: no integers in groups. */
-static int int_bits(const oq_format *f)
-{
-    if (!name_begins(f, "int") || f->block_k == 0 || f->block_n != 1) return 0;
-    return f->name[3] >= '2' && f->name[3] <= '8' ? f->name[3] - '0' : 0;
-}
-
 /* What a group format's codes and scales are; false: `f` is none, or its groups cross from row to row. */
 static bool group_of(oq_cu_group *g, const oq_format *f, int64_t n, int64_t k)
 {
     *g = (oq_cu_group){.bits = 4, .group = f->block_k, .n = n, .k = k};
     const bool nested = f->planes >> OQ_PLANE_GLOBAL & 1u;
     const bool bnb = name_begins(f, "nf4_b") || name_begins(f, "fp4_b");
-    const int bits = int_bits(f);
+    const int bits = f->int_bits;
     if (strcmp(f->name, "mxfp8") == 0)
         g->bits = 8, g->code = OQ_CU_CODE_E4M3, g->scale_kind = OQ_CU_SCALE_E8M0;
     else if (strcmp(f->name, "mxfp4") == 0 || strcmp(f->name, "mxfp4_q725") == 0)
@@ -194,7 +187,7 @@ static void pack_of_groups(char *dst, const char *src, const oq_cu_group *g, siz
 static void pack_group(char *dst, const oq_planes *src, const oq_cuda_packing *p, const oq_linear_spec *spec)
 {
     const oq_format *f = spec->scheme.weight;
-    const int bits = int_bits(f);
+    const int bits = f->int_bits;
     pack_codes((uint8_t *)dst, src->plane[OQ_PLANE_DATA], &p->group, bits ? bits : p->group.bits);
     pack_of_groups(dst + p->scale_at, src->plane[OQ_PLANE_SCALE], &p->group, scale_bytes(&p->group));
     if (p->zero_at) pack_of_groups(dst + p->zero_at, src->plane[OQ_PLANE_ZERO], &p->group, 1);
