@@ -40,17 +40,25 @@ void oq_ckpt_close(oq_ckpt *ckpt)
     oq_free(env, ckpt);
 }
 
+typedef oq_status (*parser)(oq_env *env, oq_arena *arena, const char *path, const oq_mapping *map,
+                            oq_ckpt_part *out);
+
+static parser parser_of(oq_container container)
+{
+    if (container == OQ_CONTAINER_GGUF) return oq_gguf_parse;
+    return container == OQ_CONTAINER_TORCH ? oq_torch_file_parse : oq_safetensors_parse;
+}
+
 /* Takes over the mapping, also on failure: it becomes the checkpoint's next file. */
 static oq_status add_file(oq_env *env, oq_ckpt *ckpt, const char *path, oq_container container,
                           oq_mapping map, oq_ckpt_part *part)
 {
-    const bool gguf = container == OQ_CONTAINER_GGUF;
     const int index = ckpt->n_files++;
     oq_ckpt_file *file = &ckpt->files[index];
     file->map = map;
     file->path = oq_arena_strdup(&ckpt->arena, path);
     if (!file->path) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
-    OQ_TRY((gguf ? oq_gguf_parse : oq_safetensors_parse)(env, &ckpt->arena, file->path, &file->map, part));
+    OQ_TRY(parser_of(container)(env, &ckpt->arena, file->path, &file->map, part));
     file->metadata = part->metadata;
     file->header_hash = part->header_hash;
     ckpt->bytes += map.bytes;
@@ -149,6 +157,7 @@ static oq_status take_file(oq_env *env, oq_ckpt *ckpt, const char *path, oq_cont
     oq_ckpt_part part;
     oq_gguf_split_info split = {.count = 1};
     OQ_TRY(add_file(env, ckpt, path, container, map, &part));
+    if (container == OQ_CONTAINER_TORCH) ckpt->container = "torch";
     if (container == OQ_CONTAINER_GGUF) {
         ckpt->container = "gguf";
         OQ_TRY(oq_gguf_split(env, path, &part, &split));
@@ -184,9 +193,10 @@ static oq_status open_shard(oq_env *env, oq_ckpt *ckpt, const char *name, oq_ckp
     if (!path) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", name);
     oq_status st = oq_file_map(env, path, &map);
     if (st == OQ_OK) st = oq_container_detect(env, path, &map, &container);
-    if (st == OQ_OK && container != OQ_CONTAINER_SAFETENSORS)
+    if (st == OQ_OK && container != OQ_CONTAINER_SAFETENSORS && container != OQ_CONTAINER_TORCH)
         st = oq_fail(env, OQ_E_FORMAT, "%s: is %s, not a safetensors file", path,
                      container == OQ_CONTAINER_GGUF ? "a GGUF file" : "JSON text");
+    if (st == OQ_OK && container == OQ_CONTAINER_TORCH) ckpt->container = "torch";
     if (st == OQ_OK)
         st = add_file(env, ckpt, path, container, map, part);
     else
@@ -242,6 +252,13 @@ oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out)
     if (st == OQ_OK) st = open_sharded(env, path, &map, out);
     oq_file_unmap(&map);
     return st;
+}
+
+void oq_ckpt_forget(const oq_ckpt *ckpt, const oq_ckpt_tensor *t)
+{
+    const oq_mapping *map = &ckpt->files[t->file].map;
+    if (!t->data || t->data < map->data || t->data >= map->data + map->bytes) return;
+    oq_file_forget(map, (size_t)(t->data - map->data), t->bytes);
 }
 
 const oq_ckpt_tensor *oq_ckpt_find(const oq_ckpt *ckpt, const char *name)

@@ -11,7 +11,8 @@
 #define OQ_CKPT_MAX_DIMS 8
 
 typedef struct oq_ckpt_tensor {
-    const char *name; /* as in the file */
+    const char *name;   /* as in the file */
+    const char *origin; /* the tensor that this was taken out of (torch's subclasses); NULL: it stands for itself */
     const oq_dtype
         *dtype; /* NULL: a type that only the container knows (F8_E8M0, F4, GGUF's blocks): see type_name */
     const oq_format *format; /* GGUF's block types that are read: decodes the tensor's bytes by themselves; else NULL */
@@ -34,7 +35,7 @@ typedef struct oq_ckpt_file {
 typedef struct oq_ckpt {
     oq_arena arena;
     const char *path;      /* the file, or the folder of a sharded checkpoint */
-    const char *container; /* "safetensors", "gguf" */
+    const char *container; /* "safetensors", "gguf", "torch" */
     oq_ckpt_file *files;
     int n_files;
     oq_ckpt_tensor *tensors; /* sorted by name (bytewise) */
@@ -43,17 +44,19 @@ typedef struct oq_ckpt {
     const char *prefix; /* what oq_ckpt_narrow took off the names; NULL: they are as in the file */
 } oq_ckpt;
 
-/* A single weight file, the index file of a sharded checkpoint (*.safetensors.index.json), or the first part of a
- * split GGUF file (NAME-00001-of-0000N.gguf). The container is detected by content, not by name. Errors name the file, the tensor and the numbers (OQ_E_FORMAT). */
+/* A single weight file (safetensors, GGUF, or torch.save's), the index file of a sharded checkpoint
+ * (*.safetensors.index.json, *.bin.index.json), or the first part of a split GGUF file (NAME-00001-of-0000N.gguf). The container is detected by content, not by name. Errors name the file, the tensor and the numbers (OQ_E_FORMAT). */
 oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out);
 /* The weights of a component folder: diffusion_pytorch_model or model, [.variant], single or sharded; without them the
- * one GGUF file (or set of parts) that it holds. */
+ * one GGUF file (or set of parts) that it holds, or the same as .bin (model's is pytorch_model). */
 oq_status oq_ckpt_open_folder(oq_env *env, const char *folder, const char *variant, oq_ckpt **out);
 void oq_ckpt_close(oq_ckpt *ckpt);
 /* The path that "PATH", "owner/repo/file.gguf" or "owner/repo:TYPE" means (the latter two in the Hugging Face cache);
  * the caller's (oq_free). */
 oq_status oq_gguf_find(oq_env *env, const char *text, char **out);
 
+/* Tells the system that the tensor's bytes will not be read again. */
+void oq_ckpt_forget(const oq_ckpt *ckpt, const oq_ckpt_tensor *tensor);
 const oq_ckpt_tensor *oq_ckpt_find(const oq_ckpt *ckpt, const char *name); /* NULL: none */
 /* Does any name begin with `prefix` as whole dotted components? */
 bool oq_ckpt_any_below(const oq_ckpt *ckpt, const char *prefix);

@@ -37,17 +37,19 @@ static bool ends_with(const char *name, const char *suffix)
 }
 
 /* Diffusers' name first, transformers' second. The index decides where there is one: leftovers of another
- * split or a single file beside it are not read. %1$s stem, %2$s variant. */
+ * split or a single file beside it are not read. %1$s stem, %2$s variant, %3$s ending. */
 static const char *const stems[] = {"diffusion_pytorch_model", "model"};
-static const char *const plain_forms[] = {"%1$s.safetensors.index.json", "%1$s.safetensors"};
+static const char *const pickle_stems[] = {"diffusion_pytorch_model", "pytorch_model"};
+static const char *const plain_forms[] = {"%1$s.%3$s.index.json", "%1$s.%3$s"};
 static const char *const variant_forms[] = {
-    "%1$s.safetensors.index.%2$s.json",
-    "%1$s.%2$s.safetensors.index.json",
-    "%1$s.safetensors.%2$s.index.json",
-    "%1$s.%2$s.safetensors",
+    "%1$s.%3$s.index.%2$s.json",
+    "%1$s.%2$s.%3$s.index.json",
+    "%1$s.%3$s.%2$s.index.json",
+    "%1$s.%2$s.%3$s",
 };
 
-static oq_status find_weights(oq_env *env, const listing *l, const char *variant, const char **out)
+static oq_status find_ending(oq_env *env, const listing *l, const char *const *names, const char *ending,
+                             const char *variant, const char **out)
 {
     const char *const *forms = variant ? variant_forms : plain_forms;
     const size_t n_forms = variant ? OQ_COUNT(variant_forms) : OQ_COUNT(plain_forms);
@@ -57,11 +59,25 @@ static oq_status find_weights(oq_env *env, const listing *l, const char *variant
     if (!name) return oq_fail(env, OQ_E_NOMEM, "weights' name: no memory for %zu bytes", room);
     for (size_t i = 0; i < OQ_COUNT(stems) && !*out; i++)
         for (size_t j = 0; j < n_forms && !*out; j++) {
-            snprintf(name, room, forms[j], stems[i], variant ? variant : "");
+            snprintf(name, room, forms[j], names[i], variant ? variant : "", ending);
             *out = find_name(l, name);
         }
     oq_free(env, name);
     return OQ_OK;
+}
+
+static oq_status find_weights(oq_env *env, const listing *l, const char *variant, const char **out)
+{
+    return find_ending(env, l, stems, "safetensors", variant, out);
+}
+
+/* Pickled weights only where there are no others. */
+static oq_status find_pickle(oq_env *env, const listing *l, const char *variant, const char **out)
+{
+    *out = NULL;
+    for (size_t i = 0; i < l->n; i++)
+        if (ends_with(l->names[i], ".safetensors")) return OQ_OK;
+    return find_ending(env, l, pickle_stems, "bin", variant, out);
 }
 
 /* The variant in "model.fp16.safetensors" or "model.fp16-00001-of-00002.safetensors": its begin and length.
@@ -114,9 +130,11 @@ static oq_status fail_weights(oq_env *env, const char *folder, const char *varia
             "%s: holds '%s', but neither diffusion_pytorch_model.safetensors nor model.safetensors", folder,
             other);
     if (pickle)
-        return oq_fail(env, OQ_E_UNSUPPORTED,
-                       "%s: holds '%s', a pickle that is never run: convert it to safetensors", folder,
-                       pickle);
+        return oq_fail(
+            env, OQ_E_NOTFOUND,
+            "%s: holds '%s', but neither diffusion_pytorch_model.bin nor pytorch_model.bin: name the "
+            "file itself",
+            folder, pickle);
     return oq_fail(env, OQ_E_NOTFOUND,
                    "%s: holds no weights (diffusion_pytorch_model.safetensors or model.safetensors)", folder);
 }
@@ -144,8 +162,10 @@ static oq_status pick_weights(oq_env *env, const char *folder, const char *varia
 {
     OQ_TRY(find_weights(env, l, variant, out));
     if (!*out && !variant) OQ_TRY(find_gguf(env, folder, l, out));
+    if (!*out) OQ_TRY(find_pickle(env, l, variant, out));
     if (*out || !variant) return *out ? OQ_OK : fail_weights(env, folder, variant, l);
     OQ_TRY(find_weights(env, l, NULL, out));
+    if (!*out) OQ_TRY(find_pickle(env, l, NULL, out));
     if (!*out) return fail_weights(env, folder, variant, l);
     oq_log(env, OQ_LOG_WARN, "%s: no weights of variant '%s', '%s' is used", folder, variant, *out);
     return OQ_OK;

@@ -13,15 +13,13 @@ typedef struct magic {
 
 #define MAGIC(text) text, sizeof(text) - 1
 
-#define PICKLE   "is a Python pickle, not safetensors; pickles are never run: convert it to safetensors"
+#define PICKLE                                                                                               \
+    "is a bare Python pickle; of pickles only the zip archives of torch.save are read: save it again with "  \
+    "PyTorch 1.6 or later, or convert it to safetensors"
 #define WEB_PAGE "is a web page (HTML), not a weight file: download it again"
 
 static const magic magics[] = {
     {MAGIC("FUGG"), OQ_E_UNSUPPORTED, "is a big-endian GGUF file; only little-endian ones are read"},
-    {MAGIC("PK\x03\x04"), OQ_E_FORMAT,
-     "is a zip archive as torch.save writes it (.pt, .ckpt, .bin), not safetensors; its pickles are never "
-     "run: "
-     "convert it to safetensors"},
     {MAGIC("\x80\x02"), OQ_E_FORMAT, PICKLE},
     {MAGIC("\x80\x03"), OQ_E_FORMAT, PICKLE},
     {MAGIC("\x80\x04"), OQ_E_FORMAT, PICKLE},
@@ -88,6 +86,10 @@ oq_status oq_container_detect(oq_env *env, const char *path, const oq_mapping *m
     if (is_safetensors(map)) return OQ_OK;
     if (map->bytes >= 4 && memcmp(map->data, "GGUF", 4) == 0) {
         *out = OQ_CONTAINER_GGUF;
+        return OQ_OK;
+    }
+    if (map->bytes >= 4 && memcmp(map->data, "PK\x03\x04", 4) == 0) {
+        *out = OQ_CONTAINER_TORCH;
         return OQ_OK;
     }
     const size_t skip = leading_space(map);

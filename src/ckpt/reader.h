@@ -11,10 +11,11 @@
 typedef enum oq_container {
     OQ_CONTAINER_SAFETENSORS,
     OQ_CONTAINER_SHARD_INDEX,
-    OQ_CONTAINER_GGUF
+    OQ_CONTAINER_GGUF,
+    OQ_CONTAINER_TORCH /* a zip archive: torch.save's */
 } oq_container;
 
-/* By content alone. Everything that is not one of the three fails with one sentence that says what the bytes
+/* By content alone. Everything that is not one of these fails with one sentence that says what the bytes
  * are. */
 oq_status oq_container_detect(oq_env *env, const char *path, const oq_mapping *map, oq_container *out);
 
@@ -53,6 +54,12 @@ const char *oq_header_hash(oq_arena *arena, const uint8_t *text, size_t n);
  * elements are {"array_of": type, "length": n}. */
 oq_status oq_gguf_parse(oq_env *env, oq_arena *arena, const char *path, const oq_mapping *map,
                         oq_ckpt_part *out);
+
+/* The same for a file of torch.save (zip archive with a pickle): tensor subclasses come as TorchAO's safetensors have them,
+ * "module._weight_qdata" with a metadata entry "module.weight" (text of a JSON object). Tensors that are not contiguous are
+ * copied into the arena. */
+oq_status oq_torch_file_parse(oq_env *env, oq_arena *arena, const char *path, const oq_mapping *map,
+                              oq_ckpt_part *out);
 
 typedef struct oq_gguf_split_info {
     int count, no;     /* parts, and which of them this is, from 0 on; 1 and 0: the file is whole */

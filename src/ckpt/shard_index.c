@@ -1,4 +1,4 @@
-/* shard_index.c -- *.safetensors.index.json: which file holds which tensor. The index decides; what it says
+/* shard_index.c -- *.safetensors.index.json, *.bin.index.json: which file holds which tensor. The index decides; what it says
  * and what the files hold must be the same. */
 #include "ckpt/reader.h"
 
@@ -150,8 +150,35 @@ static oq_status check_names(oq_env *env, const oq_shard_index *index, const oq_
     return OQ_OK;
 }
 
+/* Tensors that were taken apart stand in the index under the name of the whole. */
+static oq_status check_origins(oq_env *env, const oq_shard_index *index, const oq_ckpt *ckpt)
+{
+    bool *seen = NULL;
+    oq_status st = oq_new(env, index->n_entries + 1, sizeof *seen, "shard index", &seen);
+    for (size_t i = 0; st == OQ_OK && i < ckpt->n_tensors; i++) {
+        const oq_ckpt_tensor *t = &ckpt->tensors[i];
+        const oq_shard_entry key = {.name = t->origin ? t->origin : t->name};
+        const oq_shard_entry *entry =
+            bsearch(&key, index->entries, index->n_entries, sizeof key, compare_entries);
+        st = entry ? check_place(env, index, entry, t)
+                   : oq_fail(env, OQ_E_FORMAT,
+                             "%s: does not name tensor '%s' of %s: the index does not belong to these files",
+                             index->path, key.name, index->shards[t->file]);
+        if (st == OQ_OK) seen[entry - index->entries] = true;
+    }
+    for (size_t i = 0; st == OQ_OK && i < index->n_entries; i++)
+        if (!seen[i])
+            st = oq_fail(env, OQ_E_FORMAT,
+                         "%s: tensor '%s' is missing in %s: the index does not belong to these files",
+                         index->path, index->entries[i].name, index->entries[i].shard);
+    oq_free(env, seen);
+    return st;
+}
+
 oq_status oq_shard_index_check(oq_env *env, const oq_shard_index *index, const oq_ckpt *ckpt)
 {
+    /* torch's index tells the bytes of the tensors before they were quantized, and shared ones once. */
+    if (strcmp(ckpt->container, "torch") == 0) return check_origins(env, index, ckpt);
     OQ_TRY(check_names(env, index, ckpt));
     int64_t bytes = 0;
     for (size_t i = 0; i < ckpt->n_tensors; i++) bytes += (int64_t)ckpt->tensors[i].bytes;

@@ -7,14 +7,40 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool begins_with(const char *text, const char *beginning)
+{
+    return strncmp(text, beginning, strlen(beginning)) == 0;
+}
+
+/* What is written is safetensors, under a name that the folder's reader looks for: "pytorch_model-00001-of-00002.bin" ->
+ * "model-00001-of-00002.safetensors", a file "x.gguf" alone -> "diffusion_pytorch_model.safetensors". NULL: no memory. */
+static const char *output_name(oq_arena *arena, const char *leaf, bool alone)
+{
+    static const char *const endings[] = {".bin", ".pt", ".pth", ".ckpt", ".gguf"};
+    const char *shown = begins_with(leaf, "pytorch_model") ? leaf + strlen("pytorch_") : leaf;
+    const bool known = begins_with(shown, "model") || begins_with(shown, "diffusion_pytorch_model");
+    const size_t n = strlen(leaf);
+    for (size_t i = 0; i < OQ_COUNT(endings); i++) {
+        const size_t m = strlen(endings[i]);
+        if (n <= m || strcmp(leaf + n - m, endings[i]) != 0) continue;
+        if (alone && !known) return "diffusion_pytorch_model.safetensors";
+        return oq_arena_printf(arena, "%.*s.safetensors", (int)(leaf + n - m - shown), shown);
+    }
+    return leaf;
+}
+
 oq_status oq_rewrite_begin(oq_env *env, oq_arena *arena, const oq_inspect_part *part, const char *single_name,
                            oq_rewrite *out)
 {
     const oq_ckpt *ckpt = part->ckpt;
     *out = (oq_rewrite){.env = env, .arena = arena, .part = part, .n_files = single_name ? 1 : ckpt->n_files};
     OQ_TRY(oq_arena_new(arena, (size_t)out->n_files, sizeof *out->file_names, "files", &out->file_names));
-    for (int i = 0; i < out->n_files; i++)
-        out->file_names[i] = single_name ? single_name : oq_path_leaf(ckpt->files[i].path);
+    for (int i = 0; i < out->n_files; i++) {
+        out->file_names[i] = single_name
+                                 ? single_name
+                                 : output_name(arena, oq_path_leaf(ckpt->files[i].path), out->n_files == 1);
+        if (!out->file_names[i]) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", ckpt->path);
+    }
     return OQ_OK;
 }
 

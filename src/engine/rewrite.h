@@ -41,7 +41,8 @@ typedef struct oq_rewrite { /* one component */
     size_t bytes; /* of all tensors */
 } oq_rewrite;
 
-/* single_name NULL: the source's files keep their names and their tensors; else one file of that name. */
+/* single_name NULL: the source's files keep their tensors and, where they are safetensors, their names; else one file of
+ * that name. */
 oq_status oq_rewrite_begin(oq_env *env, oq_arena *arena, const oq_inspect_part *part, const char *single_name,
                            oq_rewrite *out);
 oq_status oq_rewrite_copy(oq_rewrite *rw, const oq_ckpt_tensor *tensor);

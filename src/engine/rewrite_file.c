@@ -149,8 +149,7 @@ static bool put_bytes(void *user, const oq_rewrite_tensor *t, const void *bytes)
 
 static void forget(const oq_rewrite *rw, const oq_ckpt_tensor *t)
 {
-    const oq_mapping *map = &rw->part->ckpt->files[t->file].map;
-    if (t->data) oq_file_forget(map, (size_t)(t->data - map->data), t->bytes);
+    oq_ckpt_forget(rw->part->ckpt, t);
 }
 
 static void run_job(void *user, int64_t i, int worker)

@@ -11,8 +11,7 @@
 
 static void forget(const oq_loading *ld, const oq_ckpt_tensor *t)
 {
-    const oq_mapping *map = &ld->c->ckpt->files[t->file].map;
-    if (t->data) oq_file_forget(map, (size_t)(t->data - map->data), t->bytes);
+    oq_ckpt_forget(ld->c->ckpt, t);
 }
 
 /* Blocks are those of the flattened tensor: the rows that are meant may begin inside one. */

@@ -17,6 +17,7 @@ endif()
 # Folders of samples that other tests keep and that are replayed as well.
 set(OMNIQ_FUZZ_SAMPLES_safetensors ${PROJECT_SOURCE_DIR}/tests/data/ckpt)
 set(OMNIQ_FUZZ_SAMPLES_gguf ${PROJECT_SOURCE_DIR}/tests/data/ckpt ${PROJECT_SOURCE_DIR}/tests/data/quant/gguf)
+set(OMNIQ_FUZZ_SAMPLES_pickle ${PROJECT_SOURCE_DIR}/tests/data/torch)
 set(OMNIQ_FUZZ_SAMPLES_png ${PROJECT_SOURCE_DIR}/tests/data/media)
 
 file(GLOB OMNIQ_FUZZ_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/fuzz_*.c)

@@ -87,9 +87,7 @@ static void test_hostile_fixtures(void **state)
         {"S16_meta_not_string", "__metadata__ key 'k' is a whole number, not a string"},
         {"S19_unknown_dtype", "tensor 'a': unknown dtype 'F7_WAT'"},
         /* sd-scripts#990, bizgen#15 */
-        {"S20_torch_zip",
-         "is a zip archive as torch.save writes it (.pt, .ckpt, .bin), not safetensors; its pickles are "
-         "never run: convert it to safetensors"},
+        {"S20_torch_zip", "is no whole zip archive (its directory is missing at the end): download it again"},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         char path[1024];
@@ -333,7 +331,9 @@ static void test_other_containers(void **state)
          "9 bytes are too few for a safetensors file: download it again"},
         {"\0\0\0\0\0\0\0\0{}", 10, OQ_E_FORMAT, "its header of 0 bytes does not begin with '{'"},
         {"\x80\x02}q\1.", 6, OQ_E_FORMAT,
-         "is a Python pickle, not safetensors; pickles are never run: convert it to safetensors"},
+         "is a bare Python pickle; of pickles only the zip archives of torch.save are read: save it again "
+         "with "
+         "PyTorch 1.6 or later, or convert it to safetensors"},
         {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", 69, OQ_E_FORMAT,
          "is a Git LFS pointer, not the file itself: fetch it with 'git lfs pull' or download it again"},
         {"\n  <!DOCTYPE html><html>", 24, OQ_E_FORMAT,

@@ -249,8 +249,9 @@ static void test_other_files(void **state)
          "(*.safetensors.index.json)"},
         {"flux.safetensors", OQ_E_NOTFOUND,
          ": holds 'flux.safetensors', but neither diffusion_pytorch_model.safetensors nor model.safetensors"},
-        {"pytorch_model.bin", OQ_E_UNSUPPORTED,
-         ": holds 'pytorch_model.bin', a pickle that is never run: convert it to safetensors"},
+        {"flux.pt", OQ_E_NOTFOUND,
+         ": holds 'flux.pt', but neither diffusion_pytorch_model.bin nor pytorch_model.bin: name the file "
+         "itself"},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         char dir[1024];
