@@ -212,4 +212,85 @@ static inline void family_check_picture(const family_fixture *f, const char *run
         assert_true((double)d.beyond_one <= 0.001 * (double)d.n);
 }
 
+/* ---- runs ---------------------------------------------------------------------------------------------- */
+
+typedef struct family_run {
+    const char *name;             /* prefix of its golden tensors */
+    const char *prompt, *negative;
+    int64_t width, height, frames; /* frames 0: a picture */
+    int steps, max_tokens;        /* max_tokens 0: 512 */
+    double guidance, guidance_2, true_cfg; /* the latter two 0: the same, and off */
+    uint64_t seed;
+    double strength;
+    int n_images;
+    struct {
+        const char *name; /* of its formula */
+        int64_t width, height;
+    } images[2];
+} family_run;
+
+static inline oq_media *family_generate(family_fixture *f, const family_run *c, bool bf16, stages *kept)
+{
+    oq_image images[2] = {0};
+    for (int i = 0; i < c->n_images; i++)
+        images[i] = golden_picture(c->images[i].name, c->images[i].width, c->images[i].height);
+    const oq_request request = {.prompts = &c->prompt,
+                                .n_prompts = 1,
+                                .negative = c->negative,
+                                .width = c->width,
+                                .height = c->height,
+                                .frames = c->frames,
+                                .steps = c->steps,
+                                .guidance = c->guidance,
+                                .guidance_2 = c->guidance_2 > 0 ? c->guidance_2 : (double)NAN,
+                                .true_cfg = c->true_cfg > 0 ? c->true_cfg : 1,
+                                .seed = c->seed,
+                                .images_per_prompt = 1,
+                                .images = images,
+                                .n_images = c->n_images,
+                                .strength = c->strength,
+                                .max_sequence_length = c->max_tokens ? c->max_tokens : 512,
+                                .cfg_truncation = 1};
+    const oq_run_hooks hooks = {.trace = stages_keep, .trace_user = kept};
+    const oq_model *model = bf16 ? f->bf16 : f->fp32;
+    oq_media *media = NULL;
+    if (model->type->check(f->env, model->self, &request) != OQ_OK ||
+        oq_generate_request(f->env, model, &request, &hooks, &media) != OQ_OK)
+        fail_msg("run %s: %s", c->name, oq_env_error(f->env));
+    for (int i = 0; i < c->n_images; i++) free(images[i].pixels);
+    return media;
+}
+
+/* Stages and pixels of a run against the golden ones. */
+static inline void family_check_run(family_fixture *f, const family_run *c, bool bf16, family_bound bound_of)
+{
+    stages kept = {0};
+    oq_media *media = family_generate(f, c, bf16, &kept);
+    const int64_t frames = c->frames ? c->frames : 1;
+    assert_int_equal(oq_media_frames(media), frames);
+    family_check_stages(f, c->name, &kept, bf16, bound_of);
+    family_check_picture(f, c->name, oq_media_pixels(media, 0), frames * c->width * c->height * 3, bf16);
+    oq_media_free(media);
+    stages_free(&kept);
+}
+
+/* A batch was one run of the original; each item is a run of its own here and gives its pixels of the golden batch. */
+static inline void family_check_items(family_fixture *f, const family_run *items, int64_t n_items)
+{
+    int64_t every = 1;
+    const oq_ckpt_tensor *golden = family_picture(f->golden, items[0].name, "image", &every);
+    assert_int_equal(every, 1);
+    for (int64_t i = 0; i < n_items; i++) {
+        stages kept = {0};
+        oq_media *media = family_generate(f, &items[i], false, &kept);
+        const int64_t n = items[i].width * items[i].height * 3;
+        const family_distance d = family_compare_bytes(oq_media_pixels(media, 0), 1, golden->data + i * n, n);
+        printf("item %lld: %.2f dB, %lld of %lld beyond one\n", (long long)i, family_psnr(&d), (long long)d.beyond_one,
+               (long long)d.n);
+        assert_true((double)d.beyond_one <= 0.001 * (double)n);
+        oq_media_free(media);
+        stages_free(&kept);
+    }
+}
+
 #endif

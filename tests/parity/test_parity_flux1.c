@@ -14,91 +14,74 @@
 #include "modules/vae_kl/vae_kl.h"
 #include "parity/family.h"
 
-typedef struct run_case {
-    const char *name; /* prefix of its golden tensors */
-    const char *prompt, *negative;
-    int64_t width, height;
-    int steps, max_tokens;
-    double guidance, true_cfg;
-    uint64_t seed;
-    int n_images;
-    int64_t image_size[2][2]; /* width, height of "image.ref0" and so on */
-    double strength;
-} run_case;
+#define CAFE                                                                                                 \
+    "\xc3\x89migr\xc3\xa9 na\xc3\xafve caf\xc3\xa9, an Oil Painting of three WOODEN houses near the river"
+#define FOX                                                                                                  \
+    "the quick brown fox jumps over the lazy dog while a painter draws tall houses near the river at "       \
+    "sunset "                                                                                                \
+    "and children play with wooden toys in bright morning light"
 
-static const run_case cases[] = {
-    {"A.", "a red circle on a white background", NULL, 64, 64, 4, 512, 3.5, 1, 42, 0, {{0}}, 0},
-    {"B.",
-     "\xc3\x89migr\xc3\xa9 na\xc3\xafve caf\xc3\xa9, an Oil Painting of three WOODEN houses near the river",
-     NULL,
-     112,
-     80,
-     3,
-     45,
-     4.0,
-     1,
-     7,
-     0,
-     {{0}},
-     0},
-    {"C.", "a photo of a cat", "blurry, low quality", 64, 64, 3, 512, 3.5, 3, 123, 0, {{0}}, 0},
-    {"E.", "a watercolor of a cat", NULL, 64, 64, 5, 64, 4.0, 1, 99, 1, {{64, 64}}, 0.6},
+static const family_run cases[] = {
+    {.name = "A.",
+     .prompt = "a red circle on a white background",
+     .width = 64,
+     .height = 64,
+     .steps = 4,
+     .guidance = 3.5,
+     .seed = 42},
+    {.name = "B.",
+     .prompt = CAFE,
+     .width = 112,
+     .height = 80,
+     .steps = 3,
+     .max_tokens = 45,
+     .guidance = 4,
+     .seed = 7},
+    {.name = "C.",
+     .prompt = "a photo of a cat",
+     .negative = "blurry, low quality",
+     .width = 64,
+     .height = 64,
+     .steps = 3,
+     .guidance = 3.5,
+     .true_cfg = 3,
+     .seed = 123},
+    {.name = "E.",
+     .prompt = "a watercolor of a cat",
+     .width = 64,
+     .height = 64,
+     .steps = 5,
+     .max_tokens = 64,
+     .guidance = 4,
+     .seed = 99,
+     .strength = 0.6,
+     .n_images = 1,
+     .images = {{"image.ref0", 64, 64}}},
 };
 
 /* The batch of two: each item is a run of its own here. */
-static const run_case items[] = {
-    {"D.", "a white star", NULL, 64, 64, 2, 77, 4.0, 1, 5, 0, {{0}}, 0},
-    {"D.",
-     "the quick brown fox jumps over the lazy dog while a painter draws tall houses near the river at sunset "
-     "and children "
-     "play with wooden toys in bright morning light",
-     NULL,
-     64,
-     64,
-     2,
-     77,
-     4.0,
-     1,
-     6,
-     0,
-     {{0}},
-     0},
+static const family_run items[] = {
+    {.name = "D.",
+     .prompt = "a white star",
+     .width = 64,
+     .height = 64,
+     .steps = 2,
+     .max_tokens = 77,
+     .guidance = 4,
+     .seed = 5},
+    {.name = "D.",
+     .prompt = FOX,
+     .width = 64,
+     .height = 64,
+     .steps = 2,
+     .max_tokens = 77,
+     .guidance = 4,
+     .seed = 6},
 };
 
 static int setup(void **state)
 {
     return family_setup(state, "flux1", "parity_flux1");
-}
-
-static oq_media *generate(family_fixture *f, const run_case *c, bool bf16, stages *kept)
-{
-    oq_image images[2] = {0};
-    for (int i = 0; i < c->n_images; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "image.ref%d", i);
-        images[i] = golden_picture(name, c->image_size[i][0], c->image_size[i][1]);
-    }
-    const oq_request request = {.prompts = &c->prompt,
-                                .n_prompts = 1,
-                                .negative = c->negative,
-                                .width = c->width,
-                                .height = c->height,
-                                .steps = c->steps,
-                                .guidance = c->guidance,
-                                .true_cfg = c->true_cfg,
-                                .seed = c->seed,
-                                .images_per_prompt = 1,
-                                .images = images,
-                                .n_images = c->n_images,
-                                .strength = c->strength,
-                                .max_sequence_length = c->max_tokens,
-                                .cfg_truncation = 1};
-    const oq_run_hooks hooks = {.trace = stages_keep, .trace_user = kept};
-    oq_media *media = NULL;
-    if (oq_generate_request(f->env, bf16 ? f->bf16 : f->fp32, &request, &hooks, &media) != OQ_OK)
-        fail_msg("run %s: %s", c->name, oq_env_error(f->env));
-    for (int i = 0; i < c->n_images; i++) free(images[i].pixels);
-    return media;
 }
 
 static double bound_of(const char *key, bool bf16)
@@ -110,15 +93,9 @@ static double bound_of(const char *key, bool bf16)
     return 5e-5;
 }
 
-static void check_run(void **state, const run_case *c, bool bf16)
+static void check_run(void **state, const family_run *c, bool bf16)
 {
-    family_fixture *f = *state;
-    stages kept = {0};
-    oq_media *media = generate(f, c, bf16, &kept);
-    family_check_stages(f, c->name, &kept, bf16, bound_of);
-    family_check_picture(f, c->name, oq_media_pixels(media, 0), c->width * c->height * 3, bf16);
-    oq_media_free(media);
-    stages_free(&kept);
+    family_check_run(*state, c, bf16, bound_of);
 }
 
 static void test_square(void **state)
@@ -149,21 +126,7 @@ static void test_true_guidance_bf16(void **state)
 /* Nothing masks pads, so a batch of the original pads like a prompt alone: each item alone gives its pixels. */
 static void test_items_of_a_batch(void **state)
 {
-    family_fixture *f = *state;
-    int64_t every = 1;
-    const oq_ckpt_tensor *golden = family_picture(f->golden, "D.", "image", &every);
-    assert_int_equal(every, 1);
-    for (int64_t i = 0; i < 2; i++) {
-        stages kept = {0};
-        oq_media *media = generate(f, &items[i], false, &kept);
-        const int64_t n = items[i].width * items[i].height * 3;
-        const family_distance d = family_compare_bytes(oq_media_pixels(media, 0), 1, golden->data + i * n, n);
-        printf("item %lld: %.2f dB, %lld of %lld beyond one\n", (long long)i, family_psnr(&d),
-               (long long)d.beyond_one, (long long)d.n);
-        assert_true((double)d.beyond_one <= 0.001 * (double)n);
-        oq_media_free(media);
-        stages_free(&kept);
-    }
+    family_check_items(*state, items, OQ_COUNT(items));
 }
 
 static void test_from_image(void **state)

@@ -13,20 +13,36 @@
 #include "modules/vae_wan/vae_wan.h"
 #include "parity/family.h"
 
-typedef struct run_case {
-    const char *name;  /* prefix of its golden tensors */
-    const char *image; /* its formula's name; NULL: none */
-    int64_t width, height, frames;
-    int steps;
-    double guidance, guidance_2;
-    uint64_t seed;
-} run_case;
-
-static const run_case A = {"A.", NULL, 64, 48, 5, 4, 4, 3, 42},
-                      A2 = {"A2.", NULL, 48, 32, 9, 3, 1, (double)NAN, 7},
-                      B = {"B.", NULL, 96, 64, 9, 3, 5, (double)NAN, 11},
-                      C = {"C.", "image.C", 64, 96, 5, 4, 5, (double)NAN, 12},
-                      D = {"D.", "image.D", 64, 48, 5, 4, 3.5, 2.5, 21};
+static const family_run
+    A = {.name = "A.",
+         .width = 64,
+         .height = 48,
+         .frames = 5,
+         .steps = 4,
+         .guidance = 4,
+         .guidance_2 = 3,
+         .seed = 42},
+    A2 = {.name = "A2.", .width = 48, .height = 32, .frames = 9, .steps = 3, .guidance = 1, .seed = 7},
+    B = {.name = "B.", .width = 96, .height = 64, .frames = 9, .steps = 3, .guidance = 5, .seed = 11},
+    C = {.name = "C.",
+         .width = 64,
+         .height = 96,
+         .frames = 5,
+         .steps = 4,
+         .guidance = 5,
+         .seed = 12,
+         .n_images = 1,
+         .images = {{"image.C", 64, 96}}},
+    D = {.name = "D.",
+         .width = 64,
+         .height = 48,
+         .frames = 5,
+         .steps = 4,
+         .guidance = 3.5,
+         .guidance_2 = 2.5,
+         .seed = 21,
+         .n_images = 1,
+         .images = {{"image.D", 64, 48}}};
 
 /* "<71><1712>" of the golden ids but for the end of text, which the tokenizer adds. "": the golden has none. */
 static void prompt_of(const family_fixture *f, const char *run, const char *side, char *out, size_t size)
@@ -43,54 +59,22 @@ static void prompt_of(const family_fixture *f, const char *run, const char *side
     }
 }
 
-static oq_media *generate(family_fixture *f, const run_case *c, bool bf16, stages *kept)
-{
-    char prompt[512], negative[512];
-    const char *prompts[] = {prompt};
-    oq_image image = c->image ? golden_picture(c->image, c->width, c->height) : (oq_image){0};
-    const oq_request request = {.prompts = prompts,
-                                .n_prompts = 1,
-                                .negative = negative,
-                                .width = c->width,
-                                .height = c->height,
-                                .frames = c->frames,
-                                .steps = c->steps,
-                                .guidance = c->guidance,
-                                .guidance_2 = c->guidance_2,
-                                .seed = c->seed,
-                                .images = &image,
-                                .n_images = c->image ? 1 : 0,
-                                .images_per_prompt = 1,
-                                .max_sequence_length = 512,
-                                .cfg_truncation = 1};
-    const oq_run_hooks hooks = {.trace = stages_keep, .trace_user = kept};
-    const oq_model *model = bf16 ? f->bf16 : f->fp32;
-    oq_media *media = NULL;
-    prompt_of(f, c->name, "text", prompt, sizeof prompt);
-    prompt_of(f, c->name, "text_neg", negative, sizeof negative);
-    if (model->type->check(f->env, model->self, &request) != OQ_OK ||
-        oq_generate_request(f->env, model, &request, &hooks, &media) != OQ_OK)
-        fail_msg("run %s: %s", c->name, oq_env_error(f->env));
-    free(image.pixels);
-    return media;
-}
-
 static double bound_of(const char *key, bool bf16)
 {
     if (strcmp(key, "noise") == 0 || strcmp(key, "sigmas") == 0 || strcmp(key, "timesteps") == 0) return 1e-6;
     return bf16 ? 4e-2 : 2e-5;
 }
 
-static void check_run(void **state, const run_case *c, bool bf16)
+static void check_run(void **state, const family_run *c, bool bf16)
 {
     family_fixture *f = *state;
-    stages kept = {0};
-    oq_media *media = generate(f, c, bf16, &kept);
-    assert_int_equal(oq_media_frames(media), c->frames);
-    family_check_stages(f, c->name, &kept, bf16, bound_of);
-    family_check_picture(f, c->name, oq_media_pixels(media, 0), c->frames * c->width * c->height * 3, bf16);
-    oq_media_free(media);
-    stages_free(&kept);
+    char prompt[512], negative[512];
+    family_run run = *c;
+    prompt_of(f, c->name, "text", prompt, sizeof prompt);
+    prompt_of(f, c->name, "text_neg", negative, sizeof negative);
+    run.prompt = prompt;
+    run.negative = negative;
+    family_check_run(f, &run, bf16, bound_of);
 }
 
 static void test_two_experts(void **state)
