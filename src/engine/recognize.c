@@ -35,7 +35,6 @@ static const struct stranger {
     {"cap_embedder.1,layers.0.adaLN_modulation.1", "transformer (Lumina 2)"},
     {"input_blocks.0.0,label_emb.0.0", "UNet (Stable Diffusion XL)"},
     {"input_blocks.0.0,middle_block.0.in_layers.0", "UNet (Stable Diffusion 1 or 2)"},
-    {"model.layers.0.self_attn.q_proj", "language model"},
     {"layers.0.self_attn.q_proj", "language model"},
     {"blk.0.attn_q", "language model (GGUF names)"},
 };
@@ -68,13 +67,14 @@ static bool is_elsewhere(const char *name)
     return false;
 }
 
-/* Are all names of the signature there, below the prefix? */
+/* Are all names of the signature there, below the prefix, and none of those with '!'? */
 static bool has_all(const oq_ckpt *ckpt, const char *prefix, const char *signature)
 {
     char word[256], name[512];
     for (size_t i = 0; oq_csv_word(signature, i, word, sizeof word); i++) {
-        snprintf(name, sizeof name, "%s%s", prefix, word);
-        if (!oq_ckpt_any_below(ckpt, name)) return false;
+        const bool absent = *word == '!';
+        snprintf(name, sizeof name, "%s%s", prefix, word + absent);
+        if (oq_ckpt_any_below(ckpt, name) == absent) return false;
     }
     return true;
 }

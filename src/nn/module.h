@@ -19,7 +19,8 @@ typedef struct oq_module_type { /* one network: dit_zimage, te_qwen3, vae_kl */
     const char         *name;
     const char         *what;        /* for people: "transformer (Z-Image)", "text encoder (Qwen3)" */
     /* How a file is recognised by its tensors alone, in any spelling and of any producer: each entry is a csv of names
-     * (of layers, without ".weight") that must all be there below one prefix. NULL-terminated; NULL: never. */
+     * (of layers, without ".weight") that must all be there below one prefix, or with '!' must not. NULL-terminated;
+     * NULL: never. */
     const char *const  *signatures;
     const char *const  *class_names; /* model_index / config classes it runs, NULL-terminated */
     size_t              self_bytes;

@@ -1,8 +1,8 @@
-/* flux2_klein.c -- the FLUX.2-klein family (4B, 9B; distilled and base): what it is made of, which requests it takes, and
- * its parts of the walk (packed_run.c): three hidden states of Qwen3 side by side, pads included, a schedule by picture
- * size and steps, latents in the statistics of the autoencoder. */
-#include "modules/dit_flux2/dit_flux2.h"
-#include "modules/te_qwen3/te_qwen3.h"
+/* flux2.c -- what FLUX.2-klein and FLUX.2-dev share: how their parts must fit together, which requests they take, and their
+ * parts of the walk (packed_run.c): three hidden states of the text encoder side by side, pads included, a schedule by
+ * picture size and steps, references behind the picture's tokens, latents in the statistics of the autoencoder. */
+#include "pipelines/flux2.h"
+
 #include "pipelines/image_latents.h"
 #include "pipelines/latents.h"
 #include "pipelines/packed_run.h"
@@ -13,32 +13,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Qwen's chat template around a prompt, with the assistant's turn begun and its thinking skipped. */
-#define BEFORE "<|im_start|>user\n"
-#define AFTER  "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-
-enum { N_TAPS = 3, MAX_TOKENS = 512, PUBLISHED_LAYERS = 36, MAX_REFERENCES = 16, MAX_AREA = 1024 * 1024 };
+enum { MAX_REFERENCES = 16, MAX_AREA = 1024 * 1024 };
 enum { MIN_SIDE = 64, MAX_RATIO = 8, FRAMES_APART = 10 }; /* of references */
-
-typedef struct flux2_klein {
-    const oq_te_qwen3 *encoder;
-    const oq_dit_flux2 *dit;
-    const oq_vae_kl *vae;
-    oq_flow_euler schedule;
-    oq_tokenizer *tokenizer; /* NULL: one token per byte (dummy weights) */
-    bool is_distilled;
-    int64_t taps[N_TAPS]; /* a quarter, half and three quarters of the layers: 9, 18, 27 of 36 */
-} flux2_klein;
 
 /* ---- what it is made of -------------------------------------------------------------------------------- */
 
-static oq_status check_fit(oq_env *env, const flux2_klein *f)
+static oq_status check_fit(oq_env *env, const oq_flux2 *f)
 {
     const int64_t patch = OQ_PACKED_PATCH * OQ_PACKED_PATCH;
-    if (N_TAPS * f->encoder->hidden_size != f->dit->text_dim)
+    if (OQ_FLUX2_TAPS * f->encoder->hidden_size != f->dit->text_dim)
         return oq_fail(env, OQ_E_FORMAT,
                        "%d states of the text encoder's hidden size %lld, the transformer takes %lld",
-                       (int)N_TAPS, (long long)f->encoder->hidden_size, (long long)f->dit->text_dim);
+                       (int)OQ_FLUX2_TAPS, (long long)f->encoder->hidden_size, (long long)f->dit->text_dim);
     if (f->vae->latent_channels * patch != f->dit->in_channels || f->dit->in_channels != f->dit->out_channels)
         return oq_fail(env, OQ_E_FORMAT,
                        "the autoencoder has %lld latent channels, the transformer takes %lld and gives %lld",
@@ -47,49 +33,34 @@ static oq_status check_fit(oq_env *env, const flux2_klein *f)
     if (f->vae->in_channels != 3 || f->vae->out_channels != 3 || !f->vae->has_statistics)
         return oq_fail(env, OQ_E_UNSUPPORTED,
                        "the autoencoder is no AutoencoderKLFlux2 of pictures with 3 channels");
-    if (f->dit->has_guidance)
-        return oq_fail(env, OQ_E_UNSUPPORTED,
-                       "a transformer with 'guidance_embeds' belongs to FLUX.2-dev, whose pipeline is not in "
-                       "this build");
+    if (f->dit->has_guidance != f->words->embeds_guidance)
+        return oq_fail(
+            env, OQ_E_UNSUPPORTED,
+            "a transformer %s 'guidance_embeds' belongs to FLUX.2-%s, this folder's pipeline is %s",
+            f->dit->has_guidance ? "with" : "without", f->dit->has_guidance ? "dev" : "klein",
+            f->words->family);
     return OQ_OK;
 }
 
-static oq_status init(oq_env *env, const oq_pipeline_setup *setup, void *self)
+oq_status oq_flux2_init(oq_env *env, const oq_pipeline_setup *setup, const oq_flux2_words *words, oq_flux2 *f)
 {
-    flux2_klein *f = self;
+    f->words = words;
     f->encoder = setup->modules[0];
     f->dit = setup->modules[1];
     f->vae = setup->modules[2];
-    const oq_json *distilled = oq_json_get(setup->model_index, "is_distilled");
-    f->is_distilled = oq_json_bool(distilled, oq_json_bool(oq_json_at(distilled, 1), false));
-    for (int64_t i = 0; i < N_TAPS; i++)
-        f->taps[i] =
-            f->encoder->n_layers == PUBLISHED_LAYERS ? 9 * (i + 1) : f->encoder->n_layers * (i + 1) / 4;
-    OQ_TRY(oq_setup_check_scheduler(env, setup, "FLUX.2-klein", "FlowMatchEulerDiscreteScheduler"));
+    for (int64_t i = 0; i < OQ_FLUX2_TAPS; i++) /* a quarter, half and three quarters of the layers */
+        f->taps[i] = f->encoder->n_layers * (i + 1) / 4;
+    OQ_TRY(oq_setup_check_scheduler(env, setup, words->family, "FlowMatchEulerDiscreteScheduler"));
     OQ_TRY(check_fit(env, f));
     OQ_TRY(oq_flow_euler_parse(env, setup->scheduler, &f->schedule));
-    return oq_setup_tokenizer(env, setup, "tokenizer", BEFORE, AFTER, &f->tokenizer);
+    return oq_setup_tokenizer(env, setup, "tokenizer", words->before, words->after, &f->tokenizer);
 }
 
-static void deinit(oq_env *env, void *self)
+void oq_flux2_deinit(oq_env *env, void *self)
 {
-    flux2_klein *f = self;
+    oq_flux2 *f = self;
     oq_tokenizer_close(env, f->tokenizer);
     f->tokenizer = NULL;
-}
-
-/* Base models are not distilled: more steps, and guidance. */
-static void defaults_for(const void *self, oq_pipeline_defaults *d)
-{
-    const flux2_klein *f = self;
-    if (f->is_distilled) return;
-    d->steps = 50;
-    d->guidance = 4;
-}
-
-static bool is_guided(const flux2_klein *f, const oq_request *r)
-{
-    return !f->is_distilled && r->guidance > 1;
 }
 
 static oq_status check_references(oq_env *env, const oq_request *r)
@@ -110,35 +81,31 @@ static oq_status check_references(oq_env *env, const oq_request *r)
     return OQ_OK;
 }
 
-static oq_status check(oq_env *env, const void *self, const oq_request *request)
+oq_status oq_flux2_check(oq_env *env, const oq_flux2 *f, const oq_request *request)
 {
-    const flux2_klein *f = self;
     const oq_sides sides = {.multiple = OQ_PACKED_PATCH * oq_vae_kl_scale(f->vae),
                             .bytes_per_px = 2 * 2 * 2 * f->vae->decoder_channels[0]};
     OQ_TRY(oq_request_check_sides(env, request, &sides));
     OQ_TRY(oq_request_check_schedule(env, request));
     OQ_TRY(oq_request_check_guidance(env, request));
-    OQ_TRY(oq_request_check_plain_guidance(env, request, "FLUX.2-klein"));
-    if (request->negative && request->negative[0] && !is_guided(f, request))
-        return oq_fail(env, OQ_E_ARG, "a negative prompt has no effect: %s",
-                       f->is_distilled ? "this FLUX.2-klein is distilled and runs without guidance"
-                                       : "it needs a guidance scale above 1");
+    OQ_TRY(oq_request_check_plain_guidance(env, request, f->words->family));
     OQ_TRY(check_references(env, request));
-    const int64_t most = f->encoder->max_positions < MAX_TOKENS ? f->encoder->max_positions : MAX_TOKENS;
+    const int64_t positions = f->encoder->max_positions,
+                  most = positions < OQ_FLUX2_MAX_TOKENS ? positions : OQ_FLUX2_MAX_TOKENS;
     return oq_request_check_texts(env, request, most);
 }
 
 /* ---- its parts of the walk ----------------------------------------------------------------------------- */
 
-typedef struct klein_run {
-    const flux2_klein *f;
+typedef struct flux2_run {
+    const oq_flux2 *f;
     oq_dit_flux2_condition *conditions;          /* [n_prompts], then the negative prompt's */
     oq_dit_flux2_grid grids[1 + MAX_REFERENCES]; /* of the picture, then of the references */
     int n_grids;
     float *mean, *std; /* of a token's values */
     float *references; /* [extra, width], tokens of all references */
     int64_t extra;
-} klein_run;
+} flux2_run;
 
 typedef struct encoding {
     const oq_te_qwen3 *encoder;
@@ -153,33 +120,53 @@ static oq_status encode_again(oq_exec *ex, void *user)
     return oq_te_qwen3_forward(ex, e->encoder, &e->args, e->state);
 }
 
-/* embeds: [max_sequence_length, 3 hidden]. Pads see the valid tokens and are seen by the transformer. */
+/* A copy of the prompt without what stands for a picture in the encoder's own templates. */
+static oq_status leave_out(oq_packed_run *r, const char *text, const char *mark, const char **out)
+{
+    char *copy = oq_arena_strdup(&r->arena, text), *to = copy;
+    if (!copy) return oq_fail(r->ex->env, OQ_E_NOMEM, "prompt: no memory");
+    while (*text) {
+        if (strncmp(text, mark, strlen(mark)) == 0)
+            text += strlen(mark);
+        else
+            *to++ = *text++;
+    }
+    *to = '\0';
+    *out = copy;
+    return OQ_OK;
+}
+
+/* embeds: [max_sequence_length, 3 hidden]. Pads are seen by the transformer; those behind a prompt see its tokens. */
 static oq_status encode(oq_packed_run *r, const char *text, const oq_packed_words *w, oq_tensor embeds)
 {
-    const flux2_klein *f = ((klein_run *)r->self)->f;
+    const oq_flux2 *f = ((flux2_run *)r->self)->f;
     const oq_prompt_ids rule = {.tokenizer = f->tokenizer,
-                                .before = BEFORE,
-                                .after = AFTER,
+                                .before = f->words->before,
+                                .after = f->words->after,
+                                .first = f->words->first,
                                 .vocab_size = f->encoder->vocab_size,
                                 .max_tokens = embeds.rows,
                                 .warn = r->ex->measure,
                                 .pad = true,
-                                .pad_id = oq_prompt_ids_find(f->tokenizer, "<|endoftext|>", 0)};
+                                .pad_before = f->pads_before,
+                                .pad_id = oq_prompt_ids_find(f->tokenizer, f->words->pad, 0)};
     const oq_mark mark = oq_mark_get(r->ex);
     char key[48], ids_key[64];
     int32_t *ids = NULL;
     int64_t n = 0;
     snprintf(key, sizeof key, "text.%s", w->side);
     snprintf(ids_key, sizeof ids_key, "%s.ids", key);
+    if (f->words->left_out) OQ_TRY(leave_out(r, text, f->words->left_out, &text));
     OQ_TRY(oq_prompt_ids_make(r->ex->env, &r->arena, &rule, text, w->what, &ids, &n));
     OQ_TRY(oq_trace_host(r->ex, ids_key, &oq_dtype_i32, ids, &embeds.rows, 1));
     encoding e = {.encoder = f->encoder,
                   .args = {.ids = ids,
                            .n = embeds.rows,
-                           .n_layers = f->taps[N_TAPS - 1],
+                           .n_layers = f->taps[OQ_FLUX2_TAPS - 1],
                            .n_valid = n,
+                           .n_before = f->pads_before ? embeds.rows - n : 0,
                            .taps = f->taps,
-                           .n_taps = N_TAPS,
+                           .n_taps = OQ_FLUX2_TAPS,
                            .tapped = embeds,
                            .trace = r->ex->trace ? key : NULL}};
     OQ_TRY(oq_tmp(r->ex, embeds.rows, f->encoder->hidden_size, &e.state));
@@ -191,8 +178,8 @@ static oq_status encode(oq_packed_run *r, const char *text, const oq_packed_word
 
 static oq_status condition(oq_packed_run *r, const char *text, int64_t index, int64_t item)
 {
-    klein_run *run = r->self;
-    const flux2_klein *f = run->f;
+    flux2_run *run = r->self;
+    const oq_flux2 *f = run->f;
     const oq_packed_words w = oq_packed_describe(r, index);
     oq_dit_flux2_condition *c = &run->conditions[index];
     char prefix[OQ_RUN_PREFIX_MAX];
@@ -211,15 +198,15 @@ static oq_status condition(oq_packed_run *r, const char *text, int64_t index, in
 static oq_status forward(oq_packed_run *r, int64_t index, int step, oq_tensor x, oq_tensor y,
                          const char *trace)
 {
-    const klein_run *run = r->self;
-    return oq_dit_flux2_forward(r->ex, run->f->dit, &run->conditions[index], x, r->model_t[step], 0, y,
-                                trace);
+    const flux2_run *run = r->self;
+    return oq_dit_flux2_forward(r->ex, run->f->dit, &run->conditions[index], x, r->model_t[step],
+                                (float)r->req->guidance, y, trace);
 }
 
 /* value * std + mean of each of a token's values, rounded as a model in the compute type does */
 static void unscale(const oq_packed_run *r, float *packed)
 {
-    const klein_run *run = r->self;
+    const flux2_run *run = r->self;
     const oq_dtype *type = r->ex->compute;
     for (int64_t i = 0; i < r->elems; i++) {
         const float scaled = oq_value_round(type, packed[i] * run->std[i % r->width]);
@@ -259,7 +246,7 @@ static oq_status fit_reference(oq_env *env, const oq_image *image, int64_t cell,
 }
 
 /* Means in the autoencoder's statistics, packed to tokens. */
-static oq_status pack_reference(oq_exec *ex, oq_arena *arena, const klein_run *run,
+static oq_status pack_reference(oq_exec *ex, oq_arena *arena, const flux2_run *run,
                                 const oq_dit_flux2_grid *grid, float *means, int index, float *tokens)
 {
     const int64_t width = run->f->dit->in_channels, n = grid->rows * grid->columns;
@@ -277,10 +264,10 @@ static oq_status pack_reference(oq_exec *ex, oq_arena *arena, const klein_run *r
     return oq_trace_host(ex, key, &oq_dtype_f32, planes, (int64_t[]){1, width, grid->rows, grid->columns}, 4);
 }
 
-static oq_status encode_reference(oq_exec *ex, oq_arena *arena, klein_run *run, const oq_image *image,
+static oq_status encode_reference(oq_exec *ex, oq_arena *arena, flux2_run *run, const oq_image *image,
                                   int index, float *tokens)
 {
-    const flux2_klein *f = run->f;
+    const oq_flux2 *f = run->f;
     const int64_t cell = OQ_PACKED_PATCH * oq_vae_kl_scale(f->vae);
     const oq_dit_flux2_grid *grid = &run->grids[1 + index];
     float *moments = NULL;
@@ -295,7 +282,7 @@ static oq_status encode_reference(oq_exec *ex, oq_arena *arena, klein_run *run, 
     return st;
 }
 
-static oq_status encode_references(oq_exec *ex, oq_arena *arena, klein_run *run, const oq_request *request)
+static oq_status encode_references(oq_exec *ex, oq_arena *arena, flux2_run *run, const oq_request *request)
 {
     const int64_t cell = OQ_PACKED_PATCH * oq_vae_kl_scale(run->f->vae), token = run->f->dit->in_channels;
     run->grids[0] = (oq_dit_flux2_grid){.rows = request->height / cell, .columns = request->width / cell};
@@ -318,10 +305,10 @@ static oq_status encode_references(oq_exec *ex, oq_arena *arena, klein_run *run,
     return OQ_OK;
 }
 
-static oq_status walk(oq_exec *ex, oq_arena *arena, klein_run *state, const oq_request *request,
+static oq_status walk(oq_exec *ex, oq_arena *arena, flux2_run *state, const oq_request *request, bool guided,
                       oq_output *out)
 {
-    const flux2_klein *f = state->f;
+    const oq_flux2 *f = state->f;
     const int64_t cell = OQ_PACKED_PATCH * oq_vae_kl_scale(f->vae), width = f->dit->in_channels;
     OQ_TRY(oq_arena_new(arena, (size_t)request->n_prompts + 1, sizeof *state->conditions, "prompts",
                         &state->conditions));
@@ -336,7 +323,7 @@ static oq_status walk(oq_exec *ex, oq_arena *arena, klein_run *state, const oq_r
         .mu = oq_flow_euler_empirical_mu(request->height / cell * (request->width / cell), request->steps),
         .extra = state->extra,
         .extra_tokens = state->references,
-        .guided = is_guided(f, request),
+        .guided = guided,
         .guidance = request->guidance,
         .condition = condition,
         .forward = forward,
@@ -344,46 +331,12 @@ static oq_status walk(oq_exec *ex, oq_arena *arena, klein_run *state, const oq_r
     return oq_packed_walk(ex, &family, state, request, out);
 }
 
-static oq_status run(oq_exec *ex, const void *self, const oq_request *request, oq_output *out)
+oq_status oq_flux2_run(oq_exec *ex, const oq_flux2 *f, const oq_request *request, bool guided, oq_output *out)
 {
-    klein_run state = {.f = self};
+    flux2_run state = {.f = f};
     oq_arena arena;
     oq_arena_init(&arena, ex->env);
-    const oq_status st = walk(ex, &arena, &state, request, out);
+    const oq_status st = walk(ex, &arena, &state, request, guided, out);
     oq_arena_deinit(&arena);
     return st;
 }
-
-/* ---- row of the pipeline list -------------------------------------------------------------------------- */
-
-static const oq_pipeline_component components[] = {
-    {.name = "text_encoder", .quantizable = true, .encoder = true},
-    {.name = "transformer", .quantizable = true},
-    {.name = "vae"},
-};
-
-const oq_pipeline_type oq_pipeline_flux2_klein = {
-    .name = "flux2-klein",
-    .class_name = "Flux2KleinPipeline",
-    .task = "text-to-image, image editing",
-    .help = "FLUX.2-klein 4B and 9B: distilled (4 steps, no guidance) and base (50 steps; the guidance scale "
-            "works against "
-            "the negative prompt, at the cost of two forward passes a step).",
-    .components = components,
-    .n_components = OQ_COUNT(components),
-    .defaults = {.width = 1024,
-                 .height = 1024,
-                 .steps = 4,
-                 .guidance = 1.0,
-                 .max_sequence_length = MAX_TOKENS,
-                 .multiple_px = 16},
-    .takes = OQ_TAKES_IMAGE | OQ_TAKES_IMAGES | OQ_SIZED_BY_IMAGE,
-    .prompt_before = BEFORE,
-    .prompt_after = AFTER,
-    .self_bytes = sizeof(flux2_klein),
-    .init = init,
-    .deinit = deinit,
-    .defaults_for = defaults_for,
-    .check = check,
-    .run = run,
-};

@@ -22,6 +22,7 @@ const oq_module_type *const oq_module_list[] = {
     &oq_module_dit_wan,
     &oq_module_dit_zimage,
     &oq_module_te_clip,
+    &oq_module_te_mistral,
     &oq_module_te_qwen25_vl,
     &oq_module_te_qwen3,
     &oq_module_te_t5,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 extern const oq_pipeline_type oq_pipeline_flux1;
+extern const oq_pipeline_type oq_pipeline_flux2_dev;
 extern const oq_pipeline_type oq_pipeline_flux2_klein;
 extern const oq_pipeline_type oq_pipeline_qwen_image;
 extern const oq_pipeline_type oq_pipeline_wan;
@@ -13,6 +14,7 @@ extern const oq_pipeline_type oq_pipeline_z_image;
 /* clang-format off */
 const oq_pipeline_type *const oq_pipeline_list[] = {
     &oq_pipeline_flux1,
+    &oq_pipeline_flux2_dev,
     &oq_pipeline_flux2_klein,
     &oq_pipeline_qwen_image,
     &oq_pipeline_wan,

@@ -26,17 +26,25 @@ static oq_status encode(oq_env *env, oq_arena *arena, const oq_tokenizer *tokeni
     return st;
 }
 
-static oq_status check_marks(oq_env *env, const oq_tokenizer *tokenizer, const char *text)
+static oq_status check_marks_between(oq_env *env, const oq_tokenizer *tokenizer, const char *text,
+                                     const char *open, const char *close)
 {
-    for (const char *at = text, *end; (at = strstr(at, "<|")) && (end = strstr(at, "|>")); at = end + 2) {
+    for (const char *at = text, *end; (at = strstr(at, open)) && (end = strstr(at, close));
+         at = end + strlen(close)) {
         char mark[64];
-        const int n = (int)(end + 2 - at);
+        const int n = (int)(end + strlen(close) - at);
         snprintf(mark, sizeof mark, "%.*s", n, at);
         if (oq_tokenizer_find(tokenizer, mark) < 0)
             return oq_fail(env, OQ_E_FORMAT,
                            "the tokenizer has no token '%s', which the template around prompts needs", mark);
     }
     return OQ_OK;
+}
+
+static oq_status check_marks(oq_env *env, const oq_tokenizer *tokenizer, const char *text)
+{
+    OQ_TRY(check_marks_between(env, tokenizer, text, "<|", "|>"));
+    return check_marks_between(env, tokenizer, text, "[", "]");
 }
 
 oq_status oq_prompt_ids_check(oq_env *env, const oq_tokenizer *tokenizer, const char *before,
@@ -54,9 +62,23 @@ static oq_status pad(oq_env *env, oq_arena *arena, const oq_prompt_ids *p, int32
                        "the pad token's id %d is beyond the text encoder's vocabulary of %lld", p->pad_id,
                        (long long)p->vocab_size);
     OQ_TRY(oq_arena_new(arena, (size_t)p->max_tokens, sizeof *padded, "token ids", &padded));
-    memcpy(padded, *ids, n * sizeof *padded);
-    for (size_t i = n; i < (size_t)p->max_tokens; i++) padded[i] = p->pad_id;
+    const size_t pads = (size_t)p->max_tokens - n, from = p->pad_before ? pads : 0;
+    memcpy(padded + from, *ids, n * sizeof *padded);
+    for (size_t i = 0; i < pads; i++) padded[p->pad_before ? i : n + i] = p->pad_id;
     *ids = padded;
+    return OQ_OK;
+}
+
+static oq_status put_first(oq_arena *arena, const oq_prompt_ids *p, int32_t **ids, size_t *n)
+{
+    const int32_t first = p->first ? oq_prompt_ids_find(p->tokenizer, p->first, -1) : -1;
+    int32_t *longer = NULL;
+    if (first < 0 || (*n && **ids == first)) return OQ_OK;
+    OQ_TRY(oq_arena_new(arena, *n + 1, sizeof *longer, "token ids", &longer));
+    *longer = first;
+    memcpy(longer + 1, *ids, *n * sizeof *longer);
+    *ids = longer;
+    ++*n;
     return OQ_OK;
 }
 
@@ -67,6 +89,7 @@ oq_status oq_prompt_ids_make(oq_env *env, oq_arena *arena, const oq_prompt_ids *
     size_t n = 0;
     if (!text) return oq_fail(env, OQ_E_NOMEM, "%s: no memory for %zu bytes", what, strlen(prompt));
     OQ_TRY(encode(env, arena, p->tokenizer, text, strlen(text), ids, &n));
+    OQ_TRY(put_first(arena, p, ids, &n));
     if (n == 0 && !p->pad) return oq_fail(env, OQ_E_ARG, "%s has no tokens", what);
     if ((int64_t)n > p->max_tokens) {
         if (p->warn)

@@ -36,6 +36,8 @@ klein() { # NAME ENCODER TRANSFORMER
 }
 klein klein qwen3_4b.json flux2_klein_4b_transformer.json
 klein klein9b qwen3_8b.json flux2_klein_9b_transformer.json
+folder dev2 Flux2Pipeline '' "$dynamic" text_encoder:transformers:Mistral3ForConditionalGeneration:mistral_small_24b.json \
+    transformer:diffusers:Flux2Transformer2DModel:flux2_dev_transformer.json vae:diffusers:AutoencoderKLFlux2:flux2_vae.json
 folder qwen QwenImagePipeline '' '"use_dynamic_shifting":true,"base_shift":0.5,"max_shift":0.9,"max_image_seq_len":8192,"shift_terminal":0.02' \
     text_encoder:transformers:Qwen2_5_VLForConditionalGeneration:qwen25_vl_7b.json \
     transformer:diffusers:QwenImageTransformer2DModel:qwen_image_transformer.json vae:diffusers:AutoencoderKLQwenImage:qwen_image_vae.json
@@ -64,7 +66,7 @@ bytes() {
     fi
 }
 # parameters: dev 11901 M (8.6 G quantizable) + T5 4762 M + CLIP 123 M + VAE 84 M; klein 3876 M + 4022 M + 84 M, or 9079 M + 7568 M
-# + 84 M; Qwen-Image 20430 M (13.6 G) + 7071 M + 127 M; Wan two times 14288 M, or 5000 M, + UMT5 5681 M + 127 M or 705 M. The
+# + 84 M; FLUX.2-dev 32223 M + 22901 M + 84 M; Qwen-Image 20430 M (13.6 G) + 7071 M + 127 M; Wan two times 14288 M, or 5000 M, + UMT5 5681 M + 127 M or 705 M. The
 # reference kernels keep autoencoders in float32; Wan's time embedder is float32 everywhere.
 bytes dev '' 31.3 31.7
 bytes dev fp8 18.9 19.2
@@ -80,6 +82,10 @@ bytes klein9b '' 31.2 31.4
 bytes klein9b fp8 16.6 16.8
 bytes klein9b mxfp4 9.7 9.95
 bytes klein9b bitsandbytes 9.5 9.75
+bytes dev2 '' 102.8 103.1
+bytes dev2 fp8 52.9 53.2
+bytes dev2 mxfp4 29.5 29.8
+bytes dev2 bitsandbytes 28.7 29.0
 bytes qwen '' 51.5 51.8
 bytes qwen fp8 32.9 33.1
 bytes qwen mxfp4 24.1 24.3

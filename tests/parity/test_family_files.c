@@ -28,6 +28,7 @@ typedef struct family_case {
     const char *name; /* below tests/data/golden */
     const char *
         overlay; /* below tests/data/names: components in the size that the original's numbers mean; or NULL */
+    const char *prompt;           /* NULL: one that most of the small tokenizers know */
     const char *side_px, *frames; /* of the pictures; frames NULL: of families of pictures */
     bool begins_with_image;
     file_case files[16];
@@ -35,6 +36,7 @@ typedef struct family_case {
 
 static const family_case flux1 = {
     "flux1",
+    NULL,
     NULL,
     "64",
     NULL,
@@ -48,15 +50,28 @@ static const family_case flux1 = {
 static const family_case flux2 = {
     "flux2-klein",
     NULL,
+    NULL,
     "64",
     NULL,
     true,
     {{"transformer", "transformer", "flux2_transformer", "model.diffusion_model.", false, NULL},
      {"vae", "vae", "flux2_vae", "first_stage_model.", false, NULL}}};
 
+static const family_case flux2_dev = {
+    "flux2-dev",
+    NULL,
+    "a small red ball to the left of a blue star",
+    "64",
+    NULL,
+    false,
+    {{"transformer", "transformer", "flux2_dev_transformer", "", false, NULL},
+     {"text_encoder", "text-encoder", "mistral_of_comfy", "", false, "tekken_model"},
+     {"text_encoder", "text-encoder", NULL, "text_encoders.mistral3_24b.transformer.", false, NULL}}};
+
 static const family_case qwen_image = {
     "qwen-image",
     "wan21",
+    NULL,
     "64",
     NULL,
     false,
@@ -74,6 +89,7 @@ static const family_case qwen_image = {
 static const family_case wan_i2v = {
     "wan2.2/i2v-a14b",
     "wan21",
+    NULL,
     "64",
     "5",
     true,
@@ -94,6 +110,7 @@ static const family_case wan_i2v = {
 static const family_case wan_5b = {
     "wan2.2/ti2v-5b",
     "wan22",
+    NULL,
     "64",
     "5",
     true,
@@ -216,17 +233,18 @@ static oq_options *options_for(oq_env *env, const family_case *f, const char *fo
                                const file_case *c, const char *file)
 {
     oq_options *o = NULL;
-    const char *const rows[][2] = {
-        {"model", folder},
-        {"dtype", "fp32"},
-        {"prompt", f->frames ? "<71><1712>" : "a red circle on a white background"},
-        {"seed", "3"},
-        {"width", f->side_px},
-        {"height", f->side_px},
-        {"steps", "2"},
-        {"num-frames", f->frames},
-        {"image", image},
-        {c ? c->option : NULL, file}};
+    const char *const rows[][2] = {{"model", folder},
+                                   {"dtype", "fp32"},
+                                   {"prompt", f->frames   ? "<71><1712>"
+                                              : f->prompt ? f->prompt
+                                                          : "a red circle on a white background"},
+                                   {"seed", "3"},
+                                   {"width", f->side_px},
+                                   {"height", f->side_px},
+                                   {"steps", "2"},
+                                   {"num-frames", f->frames},
+                                   {"image", image},
+                                   {c ? c->option : NULL, file}};
     assert_int_equal(oq_options_new(env, "generate", &o), OQ_OK);
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
         if (rows[i][0] && rows[i][1]) assert_int_equal(oq_options_set(o, rows[i][0], rows[i][1]), OQ_OK);
@@ -307,6 +325,11 @@ static void test_flux2(void **state)
     (void)state;
     check_family(&flux2);
 }
+static void test_flux2_dev(void **state)
+{
+    (void)state;
+    check_family(&flux2_dev);
+}
 static void test_qwen_image(void **state)
 {
     (void)state;
@@ -335,6 +358,7 @@ static void test_wrong_slots(void **state)
         {&wan_i2v, 8, "this is an autoencoder (Wan or Qwen-Image), the model needs "},
         {&wan_i2v, 11, "this is a text encoder (T5 or UMT5), the model needs "},
         {&wan_i2v, 12, "this is a text encoder (T5 or UMT5), the model needs "},
+        {&flux2_dev, 1, "this is a text encoder (Mistral or Llama), the model needs "},
         {&wan_5b, 1, "this is an autoencoder (Wan or Qwen-Image), the model needs "},
         {&qwen_image, 0, "this is a transformer (Qwen-Image), the model needs "},
         {&qwen_image, 8, "this is a text encoder (Qwen2.5-VL), the model needs "},
@@ -360,7 +384,8 @@ static void test_wrong_slots(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_flux1),      cmocka_unit_test(test_flux2),
-                                       cmocka_unit_test(test_qwen_image), cmocka_unit_test(test_wan_i2v),
-                                       cmocka_unit_test(test_wan_5b),     cmocka_unit_test(test_wrong_slots)};
+                                       cmocka_unit_test(test_flux2_dev),  cmocka_unit_test(test_qwen_image),
+                                       cmocka_unit_test(test_wan_i2v),    cmocka_unit_test(test_wan_5b),
+                                       cmocka_unit_test(test_wrong_slots)};
     return cmocka_run_group_tests_name("single files of families", tests, NULL, NULL);
 }

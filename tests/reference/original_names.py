@@ -216,6 +216,8 @@ def main():
     os.makedirs(OUT, exist_ok=True)
     write("flux1_transformer", names_of("flux1/transformer"), flux)
     write("flux2_transformer", names_of("flux2-klein/transformer"), flux)
+    write("flux2_dev_transformer", names_of("flux2-dev/transformer"), flux)
+    write("mistral_of_comfy", names_of("flux2-dev/text_encoder"), lambda n: (n.replace("language_model.model.", "model."), 0))
     write("flux1_vae", names_of("flux1/vae"), autoencoder_kl)
     write("flux2_vae", names_of("flux2-klein/vae"), autoencoder_kl)
     write("flux1_t5_gguf", names_of("flux1/text_encoder_2"), t5_gguf)

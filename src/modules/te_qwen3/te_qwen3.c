@@ -191,12 +191,12 @@ typedef struct shared { /* what the layers of one forward share */
 static oq_status make_mask(oq_exec *ex, const oq_te_qwen3_args *args, oq_tensor *mask)
 {
     *mask = oq_absent();
-    if (args->n_valid <= 0 || args->n_valid > args->n) return OQ_OK;
+    if (args->n_valid <= 0 || args->n_before < 0 || args->n_valid > args->n - args->n_before) return OQ_OK;
     OQ_TRY(oq_tmp_typed(ex, &oq_dtype_u8, args->n, 1, mask));
     if (ex->measure) return OQ_OK;
     uint8_t *host = NULL;
     OQ_TRY(oq_new(ex->env, (size_t)args->n, 1, "text mask", &host));
-    memset(host, 1, (size_t)args->n_valid);
+    memset(host + args->n_before, 1, (size_t)args->n_valid);
     const oq_status st = oq_upload(ex, *mask, host);
     oq_free(ex->env, host);
     return st;

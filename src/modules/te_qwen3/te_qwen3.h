@@ -1,5 +1,5 @@
-/* te_qwen3.h -- dense Qwen language models as text encoders: hidden states of a chosen layer. Qwen3 and the text
- * part of Qwen2.5-VL differ in two points: norms of each head, and biases of q, k, v. See MODEL.md. */
+/* te_qwen3.h -- dense language models as text encoders: hidden states of a chosen layer. Qwen3, the text part of Qwen2.5-VL
+ * and that of Mistral 3 differ in two points: norms of each head, and biases of q, k, v. See MODEL.md. */
 #ifndef OQ_MODULES_TE_QWEN3_H
 #define OQ_MODULES_TE_QWEN3_H
 
@@ -15,7 +15,7 @@ typedef struct oq_te_qwen3 {
     int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim,
         max_positions;
     double eps, rope_theta;
-    bool qk_norm, qkv_bias; /* Qwen3 has the first, Qwen2.5 the second */
+    bool qk_norm, qkv_bias; /* Qwen3 has the first, Qwen2.5 the second, Mistral none */
     oq_table embed;
     oq_te_qwen3_layer *layers; /* [n_layers] */
     oq_vector norm;
@@ -27,6 +27,7 @@ typedef struct oq_te_qwen3_args {
     int64_t n_layers;   /* how many layers to run: hidden_states[n_layers] of transformers */
     bool final_norm;    /* apply the last norm as well */
     int64_t n_valid;    /* tokens behind these are pads that nobody sees (they see those); 0: none are */
+    int64_t n_before;   /* so many pads stand before the valid ones instead: they see nothing at all */
     const int64_t *taps; /* [n_taps], ascending: hidden_states to keep, */
     int n_taps;
     oq_tensor tapped;    /* [n, n_taps * hidden_size], side by side */
@@ -59,5 +60,6 @@ oq_status oq_te_qwen3_declare(oq_builder *b, void *self);
 
 extern const oq_module_type oq_module_te_qwen3;
 extern const oq_module_type oq_module_te_qwen25_vl; /* te_qwen25_vl.c */
+extern const oq_module_type oq_module_te_mistral;   /* te_mistral.c */
 
 #endif

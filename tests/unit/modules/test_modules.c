@@ -22,17 +22,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DATA   OMNIQ_SOURCE_DIR "/tests/data/modules/"
-#define ZIMAGE DATA "z_image_transformer.json"
-#define QWEN3  DATA "qwen3_4b.json"
-#define VAE    DATA "flux_vae.json"
-#define QWENI  DATA "qwen_image_transformer.json"
-#define FLUX1  DATA "flux1_dev_transformer.json"
-#define KLEIN  DATA "flux2_klein_4b_transformer.json"
-#define T5     DATA "t5_xxl.json"
-#define CLIP   DATA "clip_l.json"
-#define VAE2   DATA "flux2_vae.json"
-#define QWEN25 DATA "qwen25_vl_7b.json"
+#define DATA    OMNIQ_SOURCE_DIR "/tests/data/modules/"
+#define ZIMAGE  DATA "z_image_transformer.json"
+#define QWEN3   DATA "qwen3_4b.json"
+#define VAE     DATA "flux_vae.json"
+#define QWENI   DATA "qwen_image_transformer.json"
+#define FLUX1   DATA "flux1_dev_transformer.json"
+#define KLEIN   DATA "flux2_klein_4b_transformer.json"
+#define T5      DATA "t5_xxl.json"
+#define CLIP    DATA "clip_l.json"
+#define VAE2    DATA "flux2_vae.json"
+#define QWEN25  DATA "qwen25_vl_7b.json"
+#define MISTRAL DATA "mistral_small_24b.json"
 
 static int setup(void **state)
 {
@@ -200,6 +201,9 @@ static void test_published_flux_is_whole(void **state)
                    (contents){9078581248, 233, 8 * double_layers + 24 * flux2_single});
     check_contents(env, &oq_module_dit_flux2, DATA "flux2_dev_transformer.json",
                    (contents){32223281152, 331, 8 * double_layers + 48 * flux2_single});
+    check_contents(env, &oq_module_te_mistral, MISTRAL, (contents){22901314560, 362, 40 * 4});
+    check_contents(env, &oq_module_te_t5, DATA "umt5_xxl.json", (contents){5680910336, 242, 24 * 4});
+    check_contents(env, &oq_module_te_qwen3, DATA "qwen3_8b.json", (contents){7568405504, 398, 36 * 4});
     check_contents(env, &oq_module_te_t5, T5, (contents){4762310656, 219, 24 * 4});
     check_contents(env, &oq_module_te_clip, CLIP, (contents){123060480, 196, 12 * 4});
     check_contents(env, &oq_module_vae_kl_flux2, VAE2, (contents){84046371, 250, 0});
