@@ -109,6 +109,8 @@ extern const oq_format oq_format_nf4_b64, oq_format_fp4_b64, oq_format_nf4_b64_n
     X(int8_g32) X(int8_g64) X(int8_g128) X(int8z_g32) X(int8z_g64) X(int8z_g128)
 #define OQ_INT_FORMAT_DECLARE(name) extern const oq_format oq_format_##name;
 OQ_INT_FORMATS(OQ_INT_FORMAT_DECLARE)
+/* int4_g128 with GLOBAL f32 [1]: value = e4m3((code - 8) * scale / global) * global. Is read alone. */
+extern const oq_format oq_format_int4_e4m3_g128;
 /* The format of these numbers; NULL: there is none. */
 const oq_format *oq_format_int(int bits, int group, bool zero_points);
 

@@ -29,7 +29,8 @@ const oq_format *const oq_format_list[] = {
 #define ENTRY(name) &oq_format_##name,
     OQ_INT_FORMATS(ENTRY)
 #undef ENTRY
-        & oq_format_q4_0,
+        & oq_format_int4_e4m3_g128,
+    &oq_format_q4_0,
     &oq_format_q4_1,
     &oq_format_q5_0,
     &oq_format_q5_1,

@@ -142,6 +142,12 @@ static bool is_mx(const layer *l)
     return l->layout->kind != OQ_BLOCK_NVFP4;
 }
 
+/* A static scale of the activations; where they stay as they are, one may stand there unused. */
+static bool has_input(const layer *l)
+{
+    return !is_mx(l) || l->layout->act_scale == OQ_ACT_STATIC_TENSOR;
+}
+
 /* ---- checks -------------------------------------------------------------------------------------------- */
 
 static oq_status need(const layer *l, const oq_ckpt_tensor *t, const char *suffix)
@@ -213,16 +219,44 @@ static oq_status check_scale(const layer *l)
     return OQ_OK;
 }
 
-static oq_status check_number(const layer *l, const oq_ckpt_tensor *t)
+static oq_status check_number(oq_env *env, const oq_ckpt_tensor *t)
 {
     float x = 1.0f;
     if (t->elems != 1 || t->dtype != &oq_dtype_f32)
-        return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' has %lld elements of %s, it must be one of F32",
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' has %lld elements of %s, it must be one of F32",
                        t->name, (long long)t->elems, t->type_name);
     if (t->data) memcpy(&x, t->data, sizeof x);
     if (isfinite(x) && x > 0) return OQ_OK;
-    return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is %g; it must be positive and finite", t->name,
-                   (double)x);
+    return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is %g; it must be positive and finite", t->name, (double)x);
+}
+
+oq_status oq_block_number(oq_env *env, const oq_ckpt *ckpt, const char *name, const char *suffix,
+                          const oq_ckpt_tensor **out)
+{
+    *out = oq_scaled_find(ckpt, name, suffix);
+    if (!*out) return oq_fail(env, OQ_E_FORMAT, "tensor '%s.%s' is missing", name, suffix);
+    return check_number(env, *out);
+}
+
+oq_status oq_block_dual(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                        const oq_ckpt_tensor **out)
+{
+    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight_dual_scale");
+    const int64_t blocks = oq_ceil_div(k, OQ_ACT_DUAL_GROUP);
+    *out = t;
+    if (!t) return OQ_OK;
+    if (t->dtype != &oq_dtype_f32 || t->n_dims < 2 || t->dim[0] != n || t->dim[1] != blocks ||
+        t->elems != n * blocks)
+        return oq_fail(env, OQ_E_FORMAT, "scale '%s' has %lld values of %s, it needs [%lld, %lld, 1] of F32",
+                       t->name, (long long)t->elems, t->type_name, (long long)n, (long long)blocks);
+    for (int64_t i = 0; t->data && i < t->elems; i++) {
+        float x;
+        memcpy(&x, t->data + (size_t)i * sizeof x, sizeof x);
+        if (!isfinite(x) || x < 0)
+            return oq_fail(env, OQ_E_FORMAT, "scale '%s' is %g at index %lld; it must be positive and finite",
+                           t->name, (double)x, (long long)i);
+    }
+    return OQ_OK;
 }
 
 /* ---- one layer ----------------------------------------------------------------------------------------- */
@@ -254,7 +288,7 @@ static void fix_inverse(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t
 static oq_act_scale act_scale_of(const layer *l)
 {
     if (l->layout->weight_only) return OQ_ACT_NONE;
-    if (!is_mx(l)) return OQ_ACT_STATIC_NVFP4;
+    if (!is_mx(l) && l->layout->act_scale != OQ_ACT_STATIC_TENSOR) return OQ_ACT_STATIC_NVFP4;
     return l->layout->act_scale != OQ_ACT_NONE ? l->layout->act_scale : OQ_ACT_DYNAMIC_MX;
 }
 
@@ -263,7 +297,9 @@ static void fill(const layer *l, oq_part_source *out)
 {
     const bool inverse = names_of(l)->inverse;
     *out = (oq_part_source){.format = inverse ? &oq_format_nvfp4_inverse : kind_of(l)->format,
-                            .act = l->layout->weight_only ? NULL : kind_of(l)->act,
+                            .act = l->layout->weight_only ? NULL
+                                   : l->layout->act       ? l->layout->act
+                                                          : kind_of(l)->act,
                             .act_scale = act_scale_of(l)};
     out->plane[OQ_PLANE_DATA] = codes_source(l);
     out->plane[OQ_PLANE_SCALE] = scale_source(l);
@@ -281,16 +317,16 @@ oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char
     l.codes = oq_scaled_find(ckpt, name, names->codes);
     l.scale = oq_scaled_find(ckpt, name, names->scale);
     l.global = is_mx(&l) ? NULL : oq_scaled_find(ckpt, name, names->global);
-    l.input = is_mx(&l) ? NULL : oq_scaled_find(ckpt, name, names->input);
+    l.input = has_input(&l) ? oq_scaled_find(ckpt, name, names->input) : NULL;
     OQ_TRY(need(&l, l.codes, names->codes));
     OQ_TRY(need(&l, l.scale, names->scale));
     if (!is_mx(&l)) OQ_TRY(need(&l, l.global, names->global));
-    if (!is_mx(&l) && !layout->weight_only) OQ_TRY(need(&l, l.input, names->input));
+    if (has_input(&l) && !layout->weight_only) OQ_TRY(need(&l, l.input, names->input));
     OQ_TRY(check_codes(&l));
     OQ_TRY(refuse_unknown(&l, spare));
     OQ_TRY(check_scale(&l));
-    if (l.global) OQ_TRY(check_number(&l, l.global));
-    if (l.input) OQ_TRY(check_number(&l, l.input));
+    if (l.global) OQ_TRY(check_number(env, l.global));
+    if (l.input) OQ_TRY(check_number(env, l.input));
     fill(&l, out);
     return OQ_OK;
 }

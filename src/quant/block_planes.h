@@ -25,13 +25,21 @@ typedef struct oq_block_layout {
     bool high_first;        /* nvfp4: the first code of a byte is in its high nibble */
     bool tiled;             /* scales that may be either are tiled; false: in rows */
     bool weight_only;       /* activations stay as they are; else those of nvfp4 need their scale in the file */
-    oq_act_scale act_scale; /* MX: how activations choose their powers of two; OQ_ACT_NONE: OQ_ACT_DYNAMIC_MX */
+    oq_act_scale act_scale; /* MX: how activations choose their powers of two; OQ_ACT_NONE: OQ_ACT_DYNAMIC_MX.
+                               OQ_ACT_STATIC_TENSOR (also NVFP4's): one scale, which the file must have */
+    const oq_dtype *act;    /* NULL: the weights' own type */
 } oq_block_layout;
 
 /* oq_dialect.locate for such a layer, which the metadata says is one: a missing plane is an error. Scales whose shape
  * fits one order alone are read in that order. `spare`: csv of suffixes that may stand beside; NULL: none. */
 oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char *spare, const oq_ckpt *ckpt,
                           const char *name, int64_t n, int64_t k, oq_part_source *out);
+/* "name.suffix", which must be there as one positive F32. */
+oq_status oq_block_number(oq_env *env, const oq_ckpt *ckpt, const char *name, const char *suffix,
+                          const oq_ckpt_tensor **out);
+/* "name.weight_dual_scale" of an MXFP4 layer, F32 [n, ceil(k/512)] (or with axes of length 1 behind); NULL in *out: none. */
+oq_status oq_block_dual(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                        const oq_ckpt_tensor **out);
 /* oq_dialect.layer_of: "X.weight" or "X.weight_packed", codes of four bits two to a byte. */
 bool oq_block_layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
                        size_t *name_length, int64_t *n, int64_t *k);

@@ -1,14 +1,16 @@
 /* dialect_modelopt.c -- NVIDIA ModelOpt's layouts: `weight` with `weight_scale`, an `input_scale` where activations are
- * static, factors of the input (pre_quant_scale) and a low-rank branch (svdquant_lora_a, _b). The algorithm is one for the file (quant_algo), or one per layer
- * (MIXED_PRECISION: quantized_layers). */
+ * static, factors of the input (pre_quant_scale) and a low-rank branch (svdquant_lora_a, _b). The algorithm is one for the
+ * file (quant_algo), or one per layer (MIXED_PRECISION: quantized_layers). */
 #include "quant/around_planes.h"
 #include "quant/block_planes.h"
 #include "quant/method_modelopt.h"
 #include "quant/dialect_comfy.h"
+#include "quant/pair_planes.h"
 #include "quant/scaled_planes.h"
 
 #include "base/names.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define AROUND "pre_quant_scale,svdquant_lora_a,svdquant_lora_b"
@@ -32,29 +34,45 @@ static const oq_scaled_spelling int8 = {
 static const oq_around_names around = {
     .smooth = "pre_quant_scale", .down = "svdquant_lora_a", .up = "svdquant_lora_b", .smoothed_branch = true};
 
+/* MXFP4 under one static scale of the activations, which are e4m3. */
+static const oq_block_names mxfp4_names = {"weight", "weight_scale", "", "input_scale", false};
+
+typedef enum pairs { NO_PAIRS, PAIRS, PAIRS_E4M3 } pairs; /* integers of two rows a byte; rounded to e4m3 */
+
 typedef struct algorithm_row {
     const char *name;
     const oq_scaled_spelling *spelling;
     oq_scaled_rules rules;
     oq_block_layout block; /* where spelling is NULL */
     bool smooth, branch;   /* layers may have factors of their input, and a low-rank branch */
+    pairs pairs;
 } algorithm_row;
 
 static const algorithm_row algorithms[] = {
-    {"FP8", &fp8, {OQ_SCALED_ACT_STATIC, &oq_format_fp8_e4m3_tensor}, {0}, false, false},
-    {"FP8_PER_CHANNEL_PER_TOKEN",
-     &fp8,
-     {OQ_SCALED_ACT_DYNAMIC, &oq_format_fp8_e4m3_channel},
-     {0},
-     false,
-     false},
-    {"FP8_PB_WO", &fp8, {OQ_SCALED_ACT_NONE, &oq_format_fp8_e4m3_block128}, {0}, false, false},
-    {"W8A8_SQ_PER_CHANNEL", &int8, {OQ_SCALED_ACT_STATIC, &oq_format_int8_channel}, {0}, true, false},
-    {"NVFP4", NULL, {0}, {0}, false, false},
-    {"NVFP4_AWQ", NULL, {0}, {0}, true, false},
-    {"NVFP4_SVD", NULL, {0}, {0}, true, true},
-    {"W4A16_NVFP4", NULL, {0}, {.weight_only = true}, false, false},
-    {"MXFP8", NULL, {0}, {.kind = OQ_BLOCK_MXFP8}, false, false},
+    {.name = "FP8", .spelling = &fp8, .rules = {OQ_SCALED_ACT_STATIC, &oq_format_fp8_e4m3_tensor}},
+    {.name = "FP8_PER_CHANNEL_PER_TOKEN",
+     .spelling = &fp8,
+     .rules = {OQ_SCALED_ACT_DYNAMIC, &oq_format_fp8_e4m3_channel}},
+    {.name = "FP8_PB_WO", .spelling = &fp8, .rules = {OQ_SCALED_ACT_NONE, &oq_format_fp8_e4m3_block128}},
+    {.name = "W8A8_SQ_PER_CHANNEL",
+     .spelling = &int8,
+     .rules = {OQ_SCALED_ACT_STATIC, &oq_format_int8_channel},
+     .smooth = true},
+    {.name = "W8A16", .spelling = &int8, .rules = {OQ_SCALED_ACT_NONE, &oq_format_int8_channel}},
+    {.name = "W4A16_AWQ", .smooth = true, .pairs = PAIRS},
+    {.name = "INT4_AWQ", .smooth = true, .pairs = PAIRS},
+    {.name = "W4A8_AWQ", .smooth = true, .pairs = PAIRS_E4M3},
+    {.name = "NVFP4"},
+    {.name = "NVFP4_AWQ", .smooth = true},
+    {.name = "NVFP4_SVD", .smooth = true, .branch = true},
+    {.name = "W4A16_NVFP4", .block = {.weight_only = true}},
+    {.name = "W4A8_NVFP4_FP8", .block = {.act_scale = OQ_ACT_STATIC_TENSOR, .act = &oq_dtype_f8_e4m3}},
+    {.name = "W4A8_MXFP4_FP8",
+     .block = {.kind = OQ_BLOCK_MXFP4,
+               .names = &mxfp4_names,
+               .act_scale = OQ_ACT_STATIC_TENSOR,
+               .act = &oq_dtype_f8_e4m3}},
+    {.name = "MXFP8", .block = {.kind = OQ_BLOCK_MXFP8}},
 };
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
@@ -63,23 +81,35 @@ static bool detect(const oq_method *named, const oq_ckpt *ckpt)
                  : !oq_comfy_marked(ckpt) && oq_block_look(ckpt).rows;
 }
 
+/* What the metadata says of one layer; NULL: nothing. */
+static const oq_json *words_of(const oq_declared *declared, const char *name)
+{
+    if (declared->method != &oq_method_modelopt_mixed) return declared->options;
+    return oq_json_get(oq_json_get(declared->options, "quantized_layers"), name);
+}
+
+static const algorithm_row *row_of(const oq_declared *declared, const char *name)
+{
+    const char *algo = oq_json_string(oq_json_get(words_of(declared, name), "quant_algo"));
+    for (size_t i = 0; algo && i < OQ_COUNT(algorithms); i++)
+        if (oq_name_equal(algorithms[i].name, algo)) return &algorithms[i];
+    return NULL;
+}
+
 /* The algorithm that the metadata gives one layer; NULL in *out: none, the layer is plain. */
 static oq_status find_algorithm(oq_env *env, const oq_declared *declared, const char *name,
                                 const algorithm_row **out)
 {
-    const oq_json *options = declared->options;
-    const oq_json *from = options;
+    const oq_json *from = words_of(declared, name);
     *out = NULL;
-    if (declared->method == &oq_method_modelopt_mixed)
-        from = oq_json_get(oq_json_get(options, "quantized_layers"), name);
     if (!from) return OQ_OK;
-    const char *algo = oq_json_string(oq_json_get(from, "quant_algo"));
-    for (size_t i = 0; algo && i < OQ_COUNT(algorithms) && !*out; i++)
-        if (oq_name_equal(algorithms[i].name, algo)) *out = &algorithms[i];
+    *out = row_of(declared, name);
     if (*out) return OQ_OK;
+    const char *algo = oq_json_string(oq_json_get(from, "quant_algo"));
     return oq_fail(env, OQ_E_UNSUPPORTED,
                    "layer '%s': quant_algo '%s' is not in this build yet; FP8, FP8_PER_CHANNEL_PER_TOKEN, "
-                   "FP8_PB_WO, W8A8_SQ_PER_CHANNEL, NVFP4, NVFP4_AWQ, NVFP4_SVD, W4A16_NVFP4 and MXFP8 are",
+                   "FP8_PB_WO, W8A8_SQ_PER_CHANNEL, W8A16, W4A16_AWQ, W4A8_AWQ, NVFP4, NVFP4_AWQ, NVFP4_SVD, "
+                   "W4A16_NVFP4, W4A8_NVFP4_FP8, W4A8_MXFP4_FP8 and MXFP8 are",
                    name, algo ? algo : "(none)");
 }
 
@@ -136,6 +166,43 @@ static oq_status refuse_around(oq_env *env, const oq_ckpt *ckpt, const char *nam
                    (smooth ? smooth : branch)->name, name, row->name);
 }
 
+/* Tensors beside a weight in pairs that nobody knows. */
+static oq_status refuse_strangers(oq_env *env, const oq_ckpt *ckpt, const char *name,
+                                  const algorithm_row *row)
+{
+    const oq_ckpt_tensor *other = oq_scaled_stranger(
+        ckpt, name,
+        row->pairs == PAIRS ? "weight,bias,weight_scale,pre_quant_scale"
+                            : "weight,bias,weight_scale,pre_quant_scale,weight_scale_2,input_scale");
+    if (!other) return OQ_OK;
+    return oq_fail(env, OQ_E_UNSUPPORTED,
+                   "tensor '%s' changes what layer '%s' computes, in a way that is not in this build yet",
+                   other->name, name);
+}
+
+/* Integers of four bits; W4A8_AWQ's products with their scales are e4m3 under weight_scale_2, x is under input_scale. */
+static oq_status locate_pairs(oq_env *env, const oq_declared *declared, const algorithm_row *row,
+                              const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                              oq_part_source *out)
+{
+    const int64_t group = oq_json_int(oq_json_get(words_of(declared, name), "group_size"), 0);
+    const oq_ckpt_tensor *global = NULL, *input = NULL;
+    OQ_TRY(refuse_strangers(env, ckpt, name, row));
+    OQ_TRY(oq_pair_locate(env, ckpt, name, group, n, k, out));
+    if (row->pairs == PAIRS) return OQ_OK;
+    if (out->format != oq_format_int(4, 128, false))
+        return oq_fail(env, OQ_E_UNSUPPORTED, "layer '%s': %s is read in groups of 128 columns", name,
+                       row->name);
+    OQ_TRY(oq_block_number(env, ckpt, name, "weight_scale_2", &global));
+    OQ_TRY(oq_block_number(env, ckpt, name, "input_scale", &input));
+    out->format = &oq_format_int4_e4m3_g128;
+    out->act = &oq_dtype_f8_e4m3;
+    out->act_scale = OQ_ACT_STATIC_TENSOR;
+    out->plane[OQ_PLANE_GLOBAL].tensor = global;
+    out->plane[OQ_PLANE_INPUT_SCALE].tensor = input;
+    return OQ_OK;
+}
+
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
                         int64_t n, int64_t k, oq_part_source *out, bool *found)
 {
@@ -144,8 +211,11 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     OQ_TRY(find_algorithm(env, declared, name, &row));
     if (!row) return check_plain(env, ckpt, name);
     OQ_TRY(refuse_around(env, ckpt, name, row));
-    if (!row->spelling) {
-        if (is_plain(ckpt, name)) return OQ_OK;
+    if (!row->spelling && is_plain(ckpt, name)) return OQ_OK;
+    if (row->pairs) {
+        OQ_TRY(locate_pairs(env, declared, row, ckpt, name, n, k, out));
+        *found = true;
+    } else if (!row->spelling) {
         oq_block_layout layout = row->block;
         layout.tiled = oq_ckpt_metadata(ckpt, "_quantization_metadata") != NULL;
         OQ_TRY(oq_block_locate(env, &layout, AROUND, ckpt, name, n, k, out));
@@ -159,12 +229,24 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     return st;
 }
 
+/* Two codes a byte are two columns, in pairs two rows. */
+static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
+                     size_t *name_length, int64_t *n, int64_t *k)
+{
+    char name[1024];
+    if (!oq_block_layer_of(declared, ckpt, t, name_length, n, k)) return false;
+    snprintf(name, sizeof name, "%.*s", (int)*name_length, t->name);
+    const algorithm_row *row = row_of(declared, name);
+    if (t->dtype == &oq_dtype_u8 && row && row->pairs) *n = 2 * t->dim[0], *k = t->dim[1];
+    return true;
+}
+
 const oq_dialect oq_dialect_modelopt = {
     .name = "modelopt",
-    .help = "ModelOpt's FP8, INT8, MXFP8 and NVFP4, also mixed per layer",
+    .help = "ModelOpt's FP8, INT8, INT4 (AWQ), MXFP8, MXFP4 and NVFP4, also mixed per layer",
     .method = &oq_method_modelopt,
     .detect = detect,
     .read = read_declared,
     .locate = locate,
-    .layer_of = oq_block_layer_of,
+    .layer_of = layer_of,
 };

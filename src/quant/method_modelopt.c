@@ -13,19 +13,30 @@ static const struct {
     const char *algo;
     const oq_method *method;
 } algorithms[] = {
-    {"FP8", &oq_method_modelopt},           {"FP8_PER_CHANNEL_PER_TOKEN", &oq_method_modelopt},
-    {"FP8_PB_WO", &oq_method_modelopt},     {"W8A8_SQ_PER_CHANNEL", &oq_method_modelopt},
-    {"NVFP4", &oq_method_modelopt_fp4},     {"W4A16_NVFP4", &oq_method_modelopt_fp4},
-    {"NVFP4_AWQ", &oq_method_modelopt_fp4}, {"NVFP4_SVD", &oq_method_modelopt_fp4},
-    {"MXFP8", &oq_method_modelopt_mxfp8},   {"MIXED_PRECISION", &oq_method_modelopt_mixed},
+    {"FP8", &oq_method_modelopt},
+    {"FP8_PER_CHANNEL_PER_TOKEN", &oq_method_modelopt},
+    {"FP8_PB_WO", &oq_method_modelopt},
+    {"W8A8_SQ_PER_CHANNEL", &oq_method_modelopt},
+    {"NVFP4", &oq_method_modelopt_fp4},
+    {"W4A16_NVFP4", &oq_method_modelopt_fp4},
+    {"NVFP4_AWQ", &oq_method_modelopt_fp4},
+    {"NVFP4_SVD", &oq_method_modelopt_fp4},
+    {"W4A8_NVFP4_FP8", &oq_method_modelopt_fp4},
+    {"W8A16", &oq_method_modelopt},
+    {"W4A16_AWQ", &oq_method_modelopt},
+    {"INT4_AWQ", &oq_method_modelopt},
+    {"W4A8_AWQ", &oq_method_modelopt},
+    {"W4A8_MXFP4_FP8", &oq_method_modelopt},
+    {"MXFP8", &oq_method_modelopt_mxfp8},
+    {"MIXED_PRECISION", &oq_method_modelopt_mixed},
 };
 
 static const oq_method_option options[] = {
     {.name = "quant_algo",
      .type = OQ_METHOD_CHOICE,
-     .choices =
-         "FP8,FP8_PER_CHANNEL_PER_TOKEN,FP8_PB_WO,W8A8_SQ_PER_CHANNEL,NVFP4,W4A16_NVFP4,NVFP4_AWQ,NVFP4_SVD,"
-         "MXFP8,MIXED_PRECISION",
+     .choices = "FP8,FP8_PER_CHANNEL_PER_TOKEN,FP8_PB_WO,W8A8_SQ_PER_CHANNEL,W8A16,W4A16_AWQ,INT4_AWQ,W4A8_"
+                "AWQ,NVFP4,W4A16_NVFP4,"
+                "NVFP4_AWQ,NVFP4_SVD,W4A8_NVFP4_FP8,W4A8_MXFP4_FP8,MXFP8,MIXED_PRECISION",
      .help = "the producer's algorithm"},
     {.name = "group_size",
      .type = OQ_METHOD_INT,
@@ -140,7 +151,8 @@ static oq_status choose_nvfp4(oq_env *env, const oq_method_args *args, const oq_
                               .validate = validate,                                                          \
                               .choose = chooser}
 
-MODELOPT(oq_method_modelopt, "modelopt", "modelopt_fp8", NULL, "FP8 and INT8 checkpoints by NVIDIA ModelOpt");
+MODELOPT(oq_method_modelopt, "modelopt", "modelopt_fp8", NULL,
+         "FP8, INT8 and INT4 checkpoints by NVIDIA ModelOpt");
 MODELOPT(oq_method_modelopt_fp4, "modelopt_fp4", "nvfp4,fp4,modelopt_nvfp4", choose_nvfp4,
          "NVFP4: checkpoints by NVIDIA ModelOpt, with 4-bit activations or plain ones; or weights quantized "
          "while loading");

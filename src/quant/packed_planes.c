@@ -25,6 +25,7 @@ static const struct packing_row {
 } packings[] = {
     [OQ_PACK_GPTQ] = {"qweight", "scales", "qzeros", "g_idx"},
     [OQ_PACK_AWQ] = {"qweight", "scales", "qzeros", NULL},
+    [OQ_PACK_AWQ_PLAIN] = {"weight", "weight_scale", "weight_zero_point", NULL},
     [OQ_PACK_ROWS] = {"weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx"},
 };
 
@@ -141,6 +142,12 @@ static void make_awq_codes(void *dst, const oq_plane_source *self, int64_t n, in
             oq_code_put((uint8_t *)dst + r * row_bytes, c, 4, awq_code(self->tensor, c, r));
 }
 
+static void make_signed_awq_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    make_awq_codes(dst, self, n, k);
+    for (int64_t i = 0; i < n * ((k + 1) / 2); i++) ((uint8_t *)dst)[i] ^= 0x88;
+}
+
 /* The same stream, in rows of whole words. */
 static void make_row_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
@@ -219,6 +226,12 @@ static void make_awq_zeros(void *dst, const oq_plane_source *self, int64_t n, in
             ((uint8_t *)dst)[r * groups + j] = (uint8_t)awq_code(self->tensor, file_group(self, j), r);
 }
 
+static void make_signed_awq_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    make_awq_zeros(dst, self, n, k);
+    for (int64_t i = 0; i < n * oq_ceil_div(k, self->arg[2]); i++) ((uint8_t *)dst)[i] ^= 8;
+}
+
 static void make_row_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
     const int64_t groups = oq_ceil_div(k, self->arg[2]);
@@ -249,12 +262,17 @@ static oq_status check_matrix(const layer *l, const oq_ckpt_tensor *t, int64_t r
     return fail_shape(l, t, rows, cols);
 }
 
+static bool is_awq(const layer *l)
+{
+    return l->layout->packing == OQ_PACK_AWQ || l->layout->packing == OQ_PACK_AWQ_PLAIN;
+}
+
 static oq_status check_codes(const layer *l)
 {
     const int64_t bits = l->layout->bits;
     if (l->layout->packing == OQ_PACK_GPTQ)
         return check_matrix(l, l->codes, words_of(l->k, bits), l->n, true);
-    if (l->layout->packing == OQ_PACK_AWQ) return check_matrix(l, l->codes, l->k, words_of(l->n, 4), true);
+    if (is_awq(l)) return check_matrix(l, l->codes, l->k, words_of(l->n, 4), true);
     return check_matrix(l, l->codes, l->n, words_of(l->k, bits), true);
 }
 
@@ -264,7 +282,7 @@ static bool is_scale_type(const oq_dtype *t)
 }
 
 /* Scales may be negative, and zero where all is zero. */
-static oq_status check_scale_values(oq_env *env, const oq_ckpt_tensor *t)
+oq_status oq_group_scale_values(oq_env *env, const oq_ckpt_tensor *t)
 {
     if (!is_scale_type(t->dtype))
         return oq_fail(env, OQ_E_FORMAT, "scale '%s' is %s, it must be F16, BF16 or F32", t->name,
@@ -282,7 +300,7 @@ static oq_status check_scale(const layer *l)
 {
     const bool rows = l->layout->packing == OQ_PACK_ROWS;
     OQ_TRY(check_matrix(l, l->scale, rows ? l->n : l->groups, rows ? l->groups : l->n, false));
-    return check_scale_values(l->env, l->scale);
+    return oq_group_scale_values(l->env, l->scale);
 }
 
 oq_status oq_group_scale(oq_env *env, const oq_ckpt *ckpt, const char *name, const char *suffix, int64_t n,
@@ -294,7 +312,7 @@ oq_status oq_group_scale(oq_env *env, const oq_ckpt *ckpt, const char *name, con
     if (t->n_dims != 2 || t->dim[0] != n || t->dim[1] != groups)
         return oq_fail(env, OQ_E_FORMAT, "scale '%s' has %lld values, it needs [%lld, %lld]", t->name,
                        (long long)t->elems, (long long)n, (long long)groups);
-    return check_scale_values(env, t);
+    return oq_group_scale_values(env, t);
 }
 
 static oq_status check_zeros(const layer *l)
@@ -308,7 +326,7 @@ static oq_status check_zeros(const layer *l)
 
 static uint32_t stored_zero(const layer *l, int64_t r, int64_t g)
 {
-    if (l->layout->packing == OQ_PACK_AWQ) return awq_code(l->zero, g, r);
+    if (is_awq(l)) return awq_code(l->zero, g, r) ^ (l->layout->is_signed ? 8u : 0u);
     return l->layout->packing == OQ_PACK_ROWS ? row_zero(l->zero, r, g, l->layout->bits)
                                               : gptq_zero(l->zero, r, g, l->layout->bits);
 }
@@ -394,7 +412,7 @@ static int64_t format_group(const layer *l)
 static oq_status check_layout(const layer *l)
 {
     const int64_t bits = l->layout->bits, group = l->layout->group;
-    const bool awq = l->layout->packing == OQ_PACK_AWQ;
+    const bool awq = is_awq(l);
     if (awq ? bits != 4 : bits != 2 && bits != 3 && bits != 4 && bits != 8)
         return oq_fail(l->env, OQ_E_UNSUPPORTED, "layer '%s' has codes of %lld bits; %s", l->name,
                        (long long)bits, awq ? "AWQ's packing is read with 4" : "2, 3, 4 and 8 are read");
@@ -438,6 +456,7 @@ static const struct {
 } makers[] = {
     [OQ_PACK_GPTQ] = {make_gptq_codes, make_column_scales, make_gptq_zeros},
     [OQ_PACK_AWQ] = {make_awq_codes, make_column_scales, make_awq_zeros},
+    [OQ_PACK_AWQ_PLAIN] = {make_awq_codes, make_column_scales, make_awq_zeros},
     [OQ_PACK_ROWS] = {make_row_codes, oq_group_make_scales, make_row_zeros},
 };
 
@@ -457,6 +476,10 @@ static void fill(const layer *l, oq_part_source *out)
     out->plane[OQ_PLANE_ZERO].tensor = l->zero;
     out->plane[OQ_PLANE_ZERO].make =
         layout->zeros_minus_one ? make_gptq_v1_zeros : makers[layout->packing].zeros;
+    if (layout->is_signed) {
+        out->plane[OQ_PLANE_DATA].make = make_signed_awq_codes;
+        out->plane[OQ_PLANE_ZERO].make = make_signed_awq_zeros;
+    }
     out->beside[0] = oq_scaled_find(l->ckpt, l->name, "weight_shape");
     out->beside[out->beside[0] ? 1 : 0] = l->index;
 }
@@ -523,6 +546,7 @@ bool oq_packed_layer_of(const oq_packed_layout *layout, const oq_ckpt *ckpt, con
         *n = t->dim[1], *k = t->dim[0] * 32 / bits;
         break;
     case OQ_PACK_AWQ:
+    case OQ_PACK_AWQ_PLAIN:
         *n = t->dim[1] * 8, *k = t->dim[0];
         break;
     case OQ_PACK_ROWS:

@@ -9,6 +9,7 @@ typedef enum oq_packing {
     OQ_PACK_GPTQ, /* qweight [k*b/32, n]: per column of the tensor a stream along k; qzeros [groups, n*b/32]; scales
                      [groups, n]; g_idx [k] */
     OQ_PACK_AWQ,  /* qweight [k, n/8] and qzeros [groups, n/8], four bits in the order 0 2 4 6 1 3 5 7; scales [groups, n] */
+    OQ_PACK_AWQ_PLAIN, /* the same under the names weight, weight_zero_point and weight_scale */
     OQ_PACK_ROWS  /* weight_packed [n, k*b/32], weight_scale [n, groups], weight_zero_point [n*b/32, groups] */
 } oq_packing;
 
@@ -17,6 +18,7 @@ typedef struct oq_packed_layout {
     int64_t bits, group; /* group: columns under a scale; -1: the whole row */
     bool symmetric;        /* says the metadata: zero points, where there are any, are all half of the codes' range */
     bool zeros_minus_one;  /* OQ_PACK_GPTQ: stored less by one */
+    bool is_signed;        /* OQ_PACK_AWQ_PLAIN: codes and zero points in two's complement, half the range less */
 } oq_packed_layout;
 
 /* oq_dialect.locate for such a layer; *found false: it has no codes in this packing. */
@@ -33,6 +35,8 @@ int64_t oq_group_of_format(int64_t group, int64_t groups);
 /* Finds scales [n, groups] and checks type, shape and values. */
 oq_status oq_group_scale(oq_env *env, const oq_ckpt *ckpt, const char *name, const char *suffix, int64_t n,
                          int64_t groups, const oq_ckpt_tensor **out);
+/* Their type and values alone: finite, of either sign. */
+oq_status oq_group_scale_values(oq_env *env, const oq_ckpt_tensor *t);
 /* oq_plane_source.make for them: arg[1] columns of a group in the file, arg[2] those of the format. */
 void oq_group_make_scales(void *dst, const oq_plane_source *self, int64_t n, int64_t k);
 /* Adds number i to a zeroed stream of codes, low bits first. */
