@@ -240,11 +240,10 @@ static oq_status open_sharded(oq_env *env, const char *path, const oq_mapping *m
     return st;
 }
 
-oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out)
+static oq_status open_any(oq_env *env, const char *path, oq_ckpt **out)
 {
     oq_mapping map;
     oq_container container = OQ_CONTAINER_SAFETENSORS;
-    *out = NULL;
     OQ_TRY(oq_file_map(env, path, &map));
     oq_status st = oq_container_detect(env, path, &map, &container);
     if (st == OQ_OK && container != OQ_CONTAINER_SHARD_INDEX)
@@ -259,6 +258,17 @@ void oq_ckpt_forget(const oq_ckpt *ckpt, const oq_ckpt_tensor *t)
     const oq_mapping *map = &ckpt->files[t->file].map;
     if (!t->data || t->data < map->data || t->data >= map->data + map->bytes) return;
     oq_file_forget(map, (size_t)(t->data - map->data), t->bytes);
+}
+
+oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out)
+{
+    *out = NULL;
+    OQ_TRY(open_any(env, path, out));
+    const oq_status st = oq_ckpt_unwrap(env, *out);
+    if (st == OQ_OK) return OQ_OK;
+    oq_ckpt_close(*out);
+    *out = NULL;
+    return st;
 }
 
 const oq_ckpt_tensor *oq_ckpt_find(const oq_ckpt *ckpt, const char *name)

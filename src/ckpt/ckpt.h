@@ -47,8 +47,8 @@ typedef struct oq_ckpt {
 /* A single weight file (safetensors, GGUF, or torch.save's), the index file of a sharded checkpoint
  * (*.safetensors.index.json, *.bin.index.json), or the first part of a split GGUF file (NAME-00001-of-0000N.gguf). The container is detected by content, not by name. Errors name the file, the tensor and the numbers (OQ_E_FORMAT). */
 oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out);
-/* The weights of a component folder: diffusion_pytorch_model or model, [.variant], single or sharded; without them the
- * one GGUF file (or set of parts) that it holds, or the same as .bin (model's is pytorch_model). */
+/* The weights of a component folder: diffusion_pytorch_model, model or quant_model_weights, [.variant], single or sharded;
+ * without them the one GGUF file (or set of parts) that it holds, or the same as .bin (model's is pytorch_model). */
 oq_status oq_ckpt_open_folder(oq_env *env, const char *folder, const char *variant, oq_ckpt **out);
 void oq_ckpt_close(oq_ckpt *ckpt);
 /* The path that "PATH", "owner/repo/file.gguf" or "owner/repo:TYPE" means (the latter two in the Hugging Face cache);
@@ -76,7 +76,9 @@ typedef struct oq_folder_component {
     const char *class_name;   /* "ZImageTransformer2DModel"; NULL: null in model_index.json */
     const char *path;         /* folder; it need not exist */
     oq_json *config;          /* config.json (scheduler_config.json for schedulers); NULL: none */
-    oq_json *quant;           /* its "quantization_config", else hf_quant_config.json whole; NULL: none */
+    /* Its "quantization_config", else hf_quant_config.json or quantization_config.json whole, else msModelSlim's
+     * description; NULL: none. */
+    oq_json *quant;
     const char *quant_source; /* path of the file that `quant` came from */
 } oq_folder_component;
 

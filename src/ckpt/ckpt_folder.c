@@ -36,10 +36,11 @@ static bool ends_with(const char *name, const char *suffix)
     return n >= m && strcmp(name + n - m, suffix) == 0;
 }
 
-/* Diffusers' name first, transformers' second. The index decides where there is one: leftovers of another
+/* Diffusers' name first, transformers' second, msModelSlim's third. The index decides where there is one: leftovers of another
  * split or a single file beside it are not read. %1$s stem, %2$s variant, %3$s ending. */
-static const char *const stems[] = {"diffusion_pytorch_model", "model"};
-static const char *const pickle_stems[] = {"diffusion_pytorch_model", "pytorch_model"};
+static const char *const stems[] = {"diffusion_pytorch_model", "model", "quant_model_weights"};
+static const char *const pickle_stems[OQ_COUNT(stems)] = {"diffusion_pytorch_model", "pytorch_model",
+                                                          "quant_model_weights"};
 static const char *const plain_forms[] = {"%1$s.%3$s.index.json", "%1$s.%3$s"};
 static const char *const variant_forms[] = {
     "%1$s.%3$s.index.%2$s.json",
@@ -47,6 +48,18 @@ static const char *const variant_forms[] = {
     "%1$s.%3$s.%2$s.index.json",
     "%1$s.%2$s.%3$s",
 };
+
+/* msModelSlim's older name of the one weight file or index of a folder: quant_model_weight_<type>. */
+static const char *find_typed(const listing *l)
+{
+    for (int index = 1; index >= 0; index--)
+        for (size_t i = 0; i < l->n; i++)
+            if (strncmp(l->names[i], "quant_model_weight_", 19) == 0 &&
+                ends_with(l->names[i], index ? ".safetensors.index.json" : ".safetensors") &&
+                !strstr(l->names[i], "-of-"))
+                return l->names[i];
+    return NULL;
+}
 
 static oq_status find_ending(oq_env *env, const listing *l, const char *const *names, const char *ending,
                              const char *variant, const char **out)
@@ -161,6 +174,7 @@ static oq_status pick_weights(oq_env *env, const char *folder, const char *varia
                               const char **out)
 {
     OQ_TRY(find_weights(env, l, variant, out));
+    if (!*out && !variant) *out = find_typed(l);
     if (!*out && !variant) OQ_TRY(find_gguf(env, folder, l, out));
     if (!*out) OQ_TRY(find_pickle(env, l, variant, out));
     if (*out || !variant) return *out ? OQ_OK : fail_weights(env, folder, variant, l);

@@ -1,7 +1,8 @@
-/* ckpt_narrow.c -- one network of a file: names without the prefix that they all have, other networks' tensors left
- * out. */
+/* ckpt_narrow.c -- names of one network in a file: without the prefix that they all have, other networks' tensors left out,
+ * without the wrappers of smoothed layers. */
 #include "ckpt/reader.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +51,59 @@ oq_status oq_ckpt_narrow(oq_env *env, oq_ckpt *ckpt, const char *prefix, bool (*
         if (strcmp(ckpt->tensors[i - 1].name, ckpt->tensors[i].name) == 0)
             return oq_fail(env, OQ_E_FORMAT, "%s: holds '%s' with and without the prefix '%s'", ckpt->path,
                            ckpt->tensors[i].name, prefix);
+    return OQ_OK;
+}
+
+/* ---- wrappers ------------------------------------------------------------------------------------------ */
+
+#define FACTORS ".div.mul_scale"
+#define INNER   ".linear."
+
+static bool ends_with(const char *text, const char *ending)
+{
+    const size_t n = strlen(text), m = strlen(ending);
+    return n >= m && strcmp(text + n - m, ending) == 0;
+}
+
+/* Is there a "X.div.mul_scale" for the first n characters X of the name? */
+static bool is_wrapped(const oq_ckpt *ckpt, const char *name, size_t n)
+{
+    char key[1024];
+    const int length = snprintf(key, sizeof key, "%.*s%s", (int)n, name, FACTORS);
+    return n < sizeof key && length > 0 && (size_t)length < sizeof key && oq_ckpt_find(ckpt, key);
+}
+
+/* The name without its wrapper; NULL in *out: it has none. */
+static oq_status unwrap_name(oq_env *env, oq_ckpt *ckpt, const char *name, const char **out)
+{
+    const char *inner = NULL;
+    *out = NULL;
+    for (const char *s = strstr(name, INNER); s; s = strstr(s + 1, INNER)) inner = s;
+    if (ends_with(name, FACTORS))
+        *out = oq_arena_printf(&ckpt->arena, "%.*s.mul_scale", (int)(strlen(name) - strlen(FACTORS)), name);
+    else if (inner && is_wrapped(ckpt, name, (size_t)(inner - name)))
+        *out = oq_arena_printf(&ckpt->arena, "%.*s.%s", (int)(inner - name), name, inner + strlen(INNER));
+    else
+        return OQ_OK;
+    return *out ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "%s: no memory for names", ckpt->path);
+}
+
+oq_status oq_ckpt_unwrap(oq_env *env, oq_ckpt *ckpt)
+{
+    const char **names = NULL;
+    size_t wrapped = 0;
+    for (size_t i = 0; i < ckpt->n_tensors; i++) wrapped += ends_with(ckpt->tensors[i].name, FACTORS);
+    if (!wrapped) return OQ_OK;
+    OQ_TRY(oq_arena_new(&ckpt->arena, ckpt->n_tensors, sizeof *names, "names", &names));
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        OQ_TRY(unwrap_name(env, ckpt, ckpt->tensors[i].name, &names[i]));
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (names[i]) ckpt->tensors[i].name = names[i];
+    qsort(ckpt->tensors, ckpt->n_tensors, sizeof *ckpt->tensors, compare_names);
+    for (size_t i = 1; i < ckpt->n_tensors; i++)
+        if (strcmp(ckpt->tensors[i - 1].name, ckpt->tensors[i].name) == 0)
+            return oq_fail(env, OQ_E_FORMAT, "%s: holds '%s' inside of a wrapper and beside it", ckpt->path,
+                           ckpt->tensors[i].name);
     return OQ_OK;
 }
 

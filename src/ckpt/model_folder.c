@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-#define CONFIG_MAX ((size_t)64 << 20) /* bytes of any one configuration file */
+#define DESCRIPTION "quant_model_description"
+#define CONFIG_MAX  ((size_t)64 << 20) /* bytes of any one configuration file */
 
 static oq_status fail_memory(oq_env *env, const char *path)
 {
@@ -28,15 +29,54 @@ static oq_status read_object(oq_env *env, oq_arena *arena, const char *folder, c
     return st;
 }
 
-/* What the folder says about quantization: inside config.json, else in ModelOpt's own file. */
+/* The one file of msModelSlim's that names each tensor's type; NULL in *out: none. */
+static oq_status find_description(oq_env *env, oq_arena *arena, const char *folder, const char **out)
+{
+    char **names = NULL;
+    size_t n = 0;
+    oq_status st = OQ_OK;
+    *out = NULL;
+    if (!oq_file_is_dir(folder)) return OQ_OK;
+    OQ_TRY(oq_dir_list(env, folder, &names, &n));
+    for (size_t i = 0; i < n && st == OQ_OK; i++) {
+        const size_t length = strlen(names[i]);
+        if (strncmp(names[i], DESCRIPTION, strlen(DESCRIPTION)) != 0 || length < 5 ||
+            strcmp(names[i] + length - 5, ".json") != 0)
+            continue;
+        if (*out)
+            st = oq_fail(env, OQ_E_FORMAT, "%s: holds '%s' and '%s', two descriptions", folder, *out,
+                         names[i]);
+        if (st == OQ_OK && !(*out = oq_arena_strdup(arena, names[i]))) st = fail_memory(env, folder);
+    }
+    for (size_t i = 0; i < n; i++) oq_free(env, names[i]);
+    oq_free(env, names);
+    return st;
+}
+
+static oq_status read_description(oq_env *env, oq_arena *arena, oq_folder_component *c)
+{
+    const char *name = NULL, *path = NULL;
+    oq_json *text = NULL;
+    OQ_TRY(find_description(env, arena, c->path, &name));
+    if (!name) return OQ_OK;
+    OQ_TRY(read_object(env, arena, c->path, name, &text, &path));
+    c->quant = oq_json_new_object();
+    const bool ok = oq_json_set(c->quant, "quant_method", oq_json_new_string("ascend"));
+    c->quant_source = path;
+    return oq_json_set(c->quant, DESCRIPTION, text) && ok ? OQ_OK : fail_memory(env, c->path);
+}
+
+/* What the folder says about quantization: inside config.json, else in a producer's own file. */
 static oq_status read_quant(oq_env *env, oq_arena *arena, const char *config_path, oq_folder_component *c)
 {
+    static const char *const files[] = {"hf_quant_config.json", "quantization_config.json"};
     const oq_json *quant = oq_json_get(c->config, "quantization_config");
     if (oq_json_type(quant) == OQ_JSON_NULL) {
         const char *path = NULL;
-        OQ_TRY(read_object(env, arena, c->path, "hf_quant_config.json", &c->quant, &path));
+        for (size_t i = 0; i < OQ_COUNT(files) && !c->quant; i++)
+            OQ_TRY(read_object(env, arena, c->path, files[i], &c->quant, &path));
         c->quant_source = c->quant ? path : NULL;
-        return OQ_OK;
+        return c->quant ? OQ_OK : read_description(env, arena, c);
     }
     if (oq_json_type(quant) != OQ_JSON_OBJECT)
         return oq_fail(env, OQ_E_CONFIG, "%s: quantization_config is %s, not an object", config_path,

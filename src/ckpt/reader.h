@@ -94,6 +94,9 @@ oq_status oq_shard_index_check_files(oq_env *env, const oq_shard_index *index, c
  * says. */
 oq_status oq_shard_index_check(oq_env *env, const oq_shard_index *index, const oq_ckpt *ckpt);
 
+/* Smoothed layers lose their wrapper: "X.linear.weight" beside "X.div.mul_scale" are "X.weight" and "X.mul_scale". */
+oq_status oq_ckpt_unwrap(oq_env *env, oq_ckpt *ckpt);
+
 /* The snapshot folder of "org/name" in the Hugging Face cache (read only; HF_HUB_CACHE, HF_HOME,
  * XDG_CACHE_HOME, HOME). The path is the caller's (oq_free). OQ_E_NOTFOUND says where was looked and how to
  * get the model. */

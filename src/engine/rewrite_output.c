@@ -71,6 +71,12 @@ static bool is_weights(const char *name)
     return strstr(name, ".safetensors.index.") != NULL;
 }
 
+/* What a producer says about weights that are written anew. */
+static bool is_description(const char *name)
+{
+    return strncmp(name, "quant_model_description", strlen("quant_model_description")) == 0;
+}
+
 oq_status oq_output_copy_files(oq_env *env, const char *from, const char *to, const char *except)
 {
     char **names = NULL;
@@ -78,7 +84,8 @@ oq_status oq_output_copy_files(oq_env *env, const char *from, const char *to, co
     OQ_TRY(oq_dir_list(env, from, &names, &n));
     oq_status st = oq_dir_make(env, to);
     for (size_t i = 0; i < n; i++) {
-        if (st == OQ_OK && !is_weights(names[i]) && !oq_csv_has(except, names[i]) && names[i][0] != '.') {
+        if (st == OQ_OK && !is_weights(names[i]) && !is_description(names[i]) &&
+            !oq_csv_has(except, names[i]) && names[i][0] != '.') {
             char *a = oq_path_join(env, from, names[i]), *b = oq_path_join(env, to, names[i]);
             if (!a || !b)
                 st = oq_fail(env, OQ_E_NOMEM, "%s: no memory", from);

@@ -20,7 +20,7 @@ typedef struct oq_plane_source {
 /* Canonical bytes of one plane of W[n, k], which has a tensor. `bytes`: its canonical size. */
 void oq_plane_read(const oq_plane_source *source, void *dst, size_t bytes, int64_t n, int64_t k);
 
-enum { OQ_MAX_BESIDE = 4 };
+enum { OQ_MAX_BESIDE = 6 };
 typedef struct oq_part_source { /* one part of one layer as it stands in the file */
     const oq_format *format;    /* canonical format of its planes */
     const oq_dtype *act;        /* NULL: weight only */

@@ -1,6 +1,7 @@
 /* dialect_comfy.c -- FP8, INT8, MXFP8 and NVFP4 as ComfyUI writes them. Older files carry an empty tensor `scaled_fp8` and spell
  * `scale_weight`, `scale_input`; newer ones say each layer's format in a tensor `comfy_quant` of JSON text, or for
- * all layers in the header's `_quantization_metadata`, and spell `weight_scale`, `input_scale`. */
+ * all layers in the header's `_quantization_metadata`, and spell `weight_scale`, `input_scale`. Black Forest Labs' files
+ * have a list of their NVFP4 layers beside them. */
 #include "quant/dialect_comfy.h"
 #include "quant/block_planes.h"
 #include "quant/scaled_planes.h"
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #define METADATA "_quantization_metadata"
+#define LISTED   "quantized_layers"
 
 extern const oq_method oq_method_fp8, oq_method_comfy_nvfp4, oq_method_int8_convrot;
 
@@ -135,12 +137,50 @@ static oq_status read_tensor(oq_env *env, const oq_ckpt *ckpt, const oq_ckpt_ten
     return st;
 }
 
+/* A name of quantized_layers as the file's tensors are named now. */
+static const char *listed_name(const oq_ckpt *ckpt, const char *entry)
+{
+    static const char wrapper[] = "transformer.";
+    const char *name = oq_ckpt_inside(ckpt, entry);
+    return strncmp(name, wrapper, sizeof wrapper - 1) == 0 && !has_weight(ckpt, name)
+               ? name + sizeof wrapper - 1
+               : name;
+}
+
+/* Each entry must mean a layer whose codes are two to a byte. */
+static oq_status check_listed(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt)
+{
+    const oq_json *list = oq_json_get(declared->options, LISTED);
+    for (size_t i = 0; i < oq_json_size(list); i++) {
+        const char *name = listed_name(ckpt, oq_json_string(oq_json_at(list, i)));
+        const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
+        if (t && t->dtype == &oq_dtype_u8) continue;
+        return oq_fail(env, OQ_E_FORMAT, LISTED " names '%s', but '%s.weight' is %s, not U8",
+                       oq_json_string(oq_json_at(list, i)), name, t ? t->type_name : "missing");
+    }
+    return OQ_OK;
+}
+
+/* With a list in the metadata, a layer that it leaves out must be plain. */
+static oq_status check_unlisted(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt,
+                                const char *name)
+{
+    const oq_json *list = oq_json_get(declared->options, LISTED);
+    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
+    if (!list || !t || (t->dtype && t->dtype->floating && t->dtype->bytes > 1)) return OQ_OK;
+    for (size_t i = 0; i < oq_json_size(list); i++)
+        if (strcmp(listed_name(ckpt, oq_json_string(oq_json_at(list, i))), name) == 0) return OQ_OK;
+    return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is %s, but " LISTED " does not name '%s'", t->name,
+                   t->type_name, name);
+}
+
 static oq_status read_layers(oq_env *env, const oq_declare_input *in, oq_declared *out)
 {
     oq_json *layers = oq_json_new_object();
     if (!oq_json_append(in->held, layers)) return oq_fail(env, OQ_E_NOMEM, "no memory for " METADATA);
     OQ_TRY(oq_declared_read(env, in, out));
     if (!in->ckpt) return OQ_OK;
+    OQ_TRY(check_listed(env, out, in->ckpt));
     OQ_TRY(read_header(env, in->ckpt, layers));
     for (size_t i = 0; i < in->ckpt->n_tensors; i++)
         if (ends_with(in->ckpt->tensors[i].name, ".comfy_quant"))
@@ -228,6 +268,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     oq_scaled_rules rules = {.act = OQ_SCALED_ACT_FILE};
     oq_block_layout block;
     *found = false;
+    OQ_TRY(check_unlisted(env, declared, ckpt, name));
     if (is_block(word, ckpt, name, &block)) {
         OQ_TRY(oq_block_locate(env, &block, "comfy_quant", ckpt, name, n, k, out));
         *found = true;

@@ -4,7 +4,7 @@
 #include "quant/dialect_comfy.h"
 #include "quant/scaled_planes.h"
 
-extern const oq_method oq_method_fp8;
+extern const oq_method oq_method_fp8, oq_method_fp8_blockwise_mixed;
 
 static const oq_scaled_spelling spelling = {
     .code = &oq_dtype_f8_e4m3,
@@ -16,6 +16,7 @@ static const oq_scaled_spelling spelling = {
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
+    if (named == &oq_method_fp8_blockwise_mixed) return true;
     return (named ? named == &oq_method_fp8 : oq_scaled_detect(&spelling, ckpt)) && !oq_comfy_marked(ckpt);
 }
 
@@ -24,6 +25,8 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
 {
     oq_scaled_rules rules;
     OQ_TRY(oq_scaled_declared_rules(env, &spelling, declared, name, &rules));
+    if (declared->method == &oq_method_fp8_blockwise_mixed) /* weights by blocks, activations as they are */
+        rules = (oq_scaled_rules){.act = OQ_SCALED_ACT_NONE, .format = spelling.block};
     return oq_scaled_locate(env, &spelling, &rules, declared, ckpt, name, n, k, out, found);
 }
 

@@ -4,7 +4,8 @@
 
 extern const oq_dialect oq_dialect_modelopt, oq_dialect_compressed_tensors, oq_dialect_autoround,
     oq_dialect_quanto, oq_dialect_bitsandbytes, oq_dialect_torchao, oq_dialect_comfy, oq_dialect_fp8,
-    oq_dialect_int8, oq_dialect_fp8_plain, oq_dialect_gptq, oq_dialect_awq, oq_dialect_mx, oq_dialect_gguf;
+    oq_dialect_int8, oq_dialect_fp8_plain, oq_dialect_gptq, oq_dialect_awq, oq_dialect_mx, oq_dialect_gguf,
+    oq_dialect_msmodelslim, oq_dialect_quark;
 
 const oq_dialect *const oq_dialect_list[] = {
     &oq_dialect_modelopt,
@@ -13,6 +14,8 @@ const oq_dialect *const oq_dialect_list[] = {
     &oq_dialect_gptq,
     &oq_dialect_awq,
     &oq_dialect_mx,
+    &oq_dialect_msmodelslim,
+    &oq_dialect_quark,
     &oq_dialect_quanto,
     &oq_dialect_bitsandbytes,
     &oq_dialect_torchao,

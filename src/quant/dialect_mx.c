@@ -1,7 +1,8 @@
 /* dialect_mx.c -- MXFP8, MXFP4 and MXFP4 with two scales as Ascend's tools write them: `weight` holds the codes as numbers
- * (e4m3, or a wider type whose every number is one of the format), `weight_scale` their exponents, `weight_dual_scale` the
+ * (e4m3, or a wider type whose every number is one of the format; those of four bits also two to a byte), `weight_scale` their exponents, `weight_dual_scale` the
  * second scale, `mul_scale` factors of the layer's input. */
 #include "quant/around_planes.h"
+#include "quant/block_planes.h"
 #include "quant/scaled_planes.h"
 
 #include "base/size.h"
@@ -62,11 +63,20 @@ static void make_codes4(void *dst, const oq_plane_source *self, int64_t n, int64
 
 /* ---- checks -------------------------------------------------------------------------------------------- */
 
+/* Newer files have codes of four bits two to a byte, the first in the low nibble. */
+static bool is_packed(const layer *l)
+{
+    const oq_ckpt_tensor *t = l->weight;
+    return code_of(l) == &oq_dtype_f4_e2m1 && t->dtype == &oq_dtype_u8 && t->n_dims == 2 &&
+           t->dim[0] == l->n && t->dim[1] == oq_ceil_div(l->k, 2);
+}
+
 /* Every number must be one of the format's: nothing is rounded. */
 static oq_status check_weight(const layer *l)
 {
     const oq_ckpt_tensor *t = l->weight;
     const oq_dtype *code = code_of(l);
+    if (is_packed(l)) return OQ_OK;
     if (!t->dtype || !t->dtype->floating || t->n_dims != 2 || t->dim[0] != l->n || t->dim[1] != l->k)
         return oq_fail(l->env, OQ_E_FORMAT,
                        "tensor '%s' has %lld values of %s, its layer needs [%lld, %lld] of a float", t->name,
@@ -99,27 +109,14 @@ static oq_status check_scale(const layer *l)
     return OQ_OK;
 }
 
+/* Only one of the methods has a second scale, and it needs it. */
 static oq_status check_dual(const layer *l)
 {
-    const oq_ckpt_tensor *t = l->dual;
-    const int64_t blocks = oq_ceil_div(l->k, OQ_ACT_DUAL_GROUP);
     const bool wanted = l->method == &oq_method_mxfp4_dualscale;
-    if (!wanted && !t) return OQ_OK;
-    if (!t) return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s.weight_dual_scale' is missing", l->name);
-    if (!wanted)
-        return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is a second scale, which method '%s' does not have",
-                       t->name, l->method->name);
-    if (t->dtype != &oq_dtype_f32 || t->n_dims < 2 || t->dim[0] != l->n || t->dim[1] != blocks ||
-        t->elems != l->n * blocks)
-        return oq_fail(l->env, OQ_E_FORMAT,
-                       "scale '%s' has %lld values of %s, it needs [%lld, %lld, 1] of F32", t->name,
-                       (long long)t->elems, t->type_name, (long long)l->n, (long long)blocks);
-    for (int64_t i = 0; t->data && i < t->elems; i++)
-        if (!isfinite(value_at(t, i)) || value_at(t, i) < 0)
-            return oq_fail(l->env, OQ_E_FORMAT,
-                           "scale '%s' is %g at index %lld; it must be positive and finite", t->name,
-                           (double)value_at(t, i), (long long)i);
-    return OQ_OK;
+    if (wanted == (l->dual != NULL)) return OQ_OK;
+    if (wanted) return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s.weight_dual_scale' is missing", l->name);
+    return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is a second scale, which method '%s' does not have",
+                   l->dual->name, l->method->name);
 }
 
 static oq_status refuse_unknown(const layer *l, const oq_ckpt *ckpt)
@@ -143,7 +140,7 @@ static void fill(const layer *l, oq_part_source *out)
                             .act = code_of(l),
                             .act_scale = l->dual ? OQ_ACT_DYNAMIC_MX_DUAL : OQ_ACT_DYNAMIC_MX};
     out->plane[OQ_PLANE_DATA].tensor = l->weight;
-    if (l->weight->dtype != &oq_dtype_f8_e4m3 || !eight)
+    if ((l->weight->dtype != &oq_dtype_f8_e4m3 || !eight) && !is_packed(l))
         out->plane[OQ_PLANE_DATA].make = eight ? make_codes8 : make_codes4;
     out->plane[OQ_PLANE_SCALE].tensor = l->scale;
     out->plane[OQ_PLANE_GLOBAL].tensor = l->dual;
@@ -157,7 +154,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     *found = false;
     l.weight = oq_scaled_find(ckpt, name, "weight");
     l.scale = oq_scaled_find(ckpt, name, "weight_scale");
-    l.dual = oq_scaled_find(ckpt, name, "weight_dual_scale");
+    OQ_TRY(oq_block_dual(env, ckpt, name, n, k, &l.dual));
     if (!l.scale && !l.dual && (!l.weight || (l.weight->dtype && l.weight->dtype->bytes > 1))) return OQ_OK;
     if (!l.scale) return oq_fail(env, OQ_E_FORMAT, "tensor '%s.weight_scale' is missing", name);
     if (!l.weight)

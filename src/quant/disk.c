@@ -38,7 +38,18 @@ static oq_status fail_unreadable(oq_env *env, const oq_resolve_input *in)
     return st;
 }
 
-/* The name under `quant_method`; ModelOpt's nested metadata has its producer's instead. NULL: none. */
+/* The method of metadata that has a producer's own shape instead of a name. */
+static const char *shaped_method(const oq_json *quant)
+{
+    const oq_json *layers = oq_json_get(quant, "quantized_layers");
+    const char *producer = oq_json_string(oq_json_get(oq_json_get(quant, "producer"), "name"));
+    const char *recipe = oq_json_string(oq_json_get(quant, "recipe"));
+    if (producer && oq_name_equal(producer, "modelopt")) return "modelopt";
+    if (recipe) return recipe;
+    return layers && oq_json_type(layers) != OQ_JSON_OBJECT ? "comfy_nvfp4" : NULL;
+}
+
+/* The name under `quant_method`; NULL: none. */
 static const char *written_method(const oq_json *quant)
 {
     void *at = NULL;
@@ -47,8 +58,7 @@ static const char *written_method(const oq_json *quant)
     if (oq_json_type(quant) == OQ_JSON_STRING) return oq_json_string(quant);
     while (oq_json_next(quant, &at, &key, &value))
         if (oq_name_equal(key, "quant_method")) return oq_json_string(value);
-    const char *producer = oq_json_string(oq_json_get(oq_json_get(quant, "producer"), "name"));
-    return producer && oq_name_equal(producer, "modelopt") ? "modelopt" : NULL;
+    return shaped_method(quant);
 }
 
 static bool ends_with(const char *text, const char *ending)

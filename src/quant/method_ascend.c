@@ -1,8 +1,8 @@
-/* method_ascend.c -- msModelSlim's checkpoints; quant_model_description.json names each layer's type. */
+/* method_ascend.c -- msModelSlim's checkpoints; quant_model_description.json names each tensor's type. */
 #include "quant/method.h"
 
 static const oq_method_option options[] = {
-    {.name = "quant_model_description", .type = OQ_METHOD_ANY, .help = "a tensor's name to its type"},
+    {.name = "quant_model_description", .type = OQ_METHOD_OBJECT, .help = "a tensor's name to its type"},
     OQ_METHOD_IGNORED_ROW(""),
     {0},
 };
@@ -10,10 +10,10 @@ static const oq_method_option options[] = {
 const oq_method oq_method_ascend = {
     .name = "ascend",
     .aliases = "msmodelslim,modelslim",
-    .help = "checkpoints by Ascend msModelSlim",
+    .help = "checkpoints by Ascend msModelSlim: INT8, INT4, FP8, MXFP8 and MXFP4, a type per layer",
     .options = options,
     .serialized = true,
     .producer = true,
     .tolerated = "*",
-    .missing = OQ_METHOD_MISSING,
+    .file_keys = "quant_model_description",
 };

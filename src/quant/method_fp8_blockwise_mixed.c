@@ -18,5 +18,4 @@ const oq_method oq_method_fp8_blockwise_mixed = {
     .serialized = true,
     .producer = true,
     .tolerated = "*",
-    .missing = OQ_METHOD_MISSING,
 };

@@ -43,7 +43,7 @@ expect 2 "weight_strategyy" plan -m "$model" --quantization '{"method":"fp8","we
 expect 2 'no_such_layer' plan -m "$model" --quantization fp8 --ignored-layers no_such_layer
 expect 0 '' plan -m "$model" --quantization '{"transformer":"fp8","text_encoder":"int8"}' --ignored-layers to_out --json # the text encoder has no such layer
 says "ignored by 'to_out'"
-expect 1 'not in this build yet' plan -m "$model" --quantization quark
+expect 2 'quantized beforehand' plan -m "$model" --quantization quark
 expect 2 'both given' plan -m "$model" --quantization fp8 --quantization-config '{"method":"int8"}'
 expect 1 'missing.json' plan -m "$model" --quantization @missing.json
 expect 2 'want auto, cpu, cuda or cuda:N' plan -m "$model" --device gpu

@@ -473,7 +473,7 @@ static void test_registered(void **state)
         const char *words;
     } rows[] = {{OQ_E_UNSUPPORTED, "method 'My-Mix' refuses layer 'transformer.layers.0.w2' of 200 x 100"},
                 {OQ_E_CONFIG, "My-Mix: unknown quantization method 'nonsense'"},
-                {OQ_E_UNSUPPORTED, "method 'quark', which is not in this build yet"}};
+                {OQ_E_UNSUPPORTED, "method 'quark', which is not an online method"}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         assert_int_equal(args->method->choose(f->env, args, &layer, &scheme), rows[i].status);
         if (!strstr(oq_env_error(f->env), rows[i].words)) fail_msg("%s", oq_env_error(f->env));

@@ -30,6 +30,8 @@ static const struct {
     double bound;
 } bounds[] = {
     {"modelopt/", 1e-6}, /* f32 throughout */
+    {"msmodelslim/", 1e-6},
+    {"quark/", 1e-6},
     {"autoround/mx", 1e-6},
     {"autoround/nvfp4", 1e-6},
     {"autoround/", 4e-3},               /* an input scale in BF16 */
@@ -334,7 +336,7 @@ static void test_cases(void **state)
 {
     run *r = *state;
     walk(r, CASES);
-    assert_true(r->cases >= 24 && r->layers >= 24 && r->outputs >= 14 && r->refused == 0);
+    assert_true(r->cases >= 48 && r->layers >= 48 && r->outputs >= 37 && r->refused == 0);
 }
 
 static void test_whole_files(void **state)

@@ -308,15 +308,9 @@ static void test_missing(void **state)
     assert_int_equal(choose(w, EMBEDDER, &c), OQ_OK);
     check_refusal(w, "", choose(w, W2, &c), OQ_E_UNSUPPORTED,
                   "transformer|'layers.1.feed_forward.w2'|'svdquant'|not in this build yet");
-    static const struct {
-        const char *request, *method;
-    } rows[] = {{"quark", "quark"}};
-    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
-        char words[96];
-        snprintf(words, sizeof words, "method '%s' is not in this build yet|'layers.0.attention.to_qkv'",
-                 rows[i].method);
-        refuse_plan(w, rows[i].request, OQ_E_UNSUPPORTED, words);
-    }
+    static const char *const serialized[] = {"quark", "ascend", "comfy_nvfp4", "compressed-tensors"};
+    for (size_t i = 0; i < OQ_COUNT(serialized); i++)
+        refuse(w, serialized[i], OQ_E_MISMATCH, "reads checkpoints that were quantized beforehand|plain");
     refuse(w, "gptq", OQ_E_MISMATCH, "'gptq' reads checkpoints that were quantized beforehand|plain");
     refuse(w, "{\"method\": \"auto-round\", \"bits\": 4, \"group_size\": 128}", OQ_E_MISMATCH,
            "'inc' reads checkpoints that were quantized beforehand|plain");

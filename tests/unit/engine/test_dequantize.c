@@ -1,0 +1,150 @@
+/* test_dequantize.c -- layers with something around their product (factors of the input, a low-rank branch) become plain
+ * weights that have it inside; what described the quantized weights is not taken along. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ckpt/ckpt.h"
+
+#include "support/scratch.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CASES OMNIQ_SOURCE_DIR "/tests/data/quant/cases/"
+
+static int setup(void **state)
+{
+    oq_env *env = NULL;
+    if (oq_env_new(NULL, &env) != OQ_OK) return -1;
+    *state = env;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    oq_env_free(*state);
+    return 0;
+}
+
+static void dequantize(oq_env *env, const char *in, const char *out)
+{
+    oq_options *o = NULL;
+    oq_report *report = NULL;
+    assert_int_equal(oq_options_new(env, "dequantize", &o), OQ_OK);
+    assert_int_equal(oq_options_add_argument(o, in), OQ_OK);
+    assert_int_equal(oq_options_set(o, "output", out), OQ_OK);
+    assert_int_equal(oq_options_set(o, "dtype", "f32"), OQ_OK);
+    if (oq_run(o, &report) != OQ_OK) fail_msg("%s: %s", in, oq_env_error(env));
+    oq_report_free(report);
+    oq_options_free(o);
+}
+
+static float *values(const oq_ckpt *ckpt, const char *layer, const char *suffix, int64_t *rows)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s.%s", layer, suffix);
+    const oq_ckpt_tensor *t = oq_ckpt_find(ckpt, name);
+    if (!t) return NULL;
+    float *x = malloc((size_t)t->elems * sizeof *x);
+    assert_non_null(x);
+    t->dtype->to_f32(x, t->data, (size_t)t->elems);
+    if (rows) *rows = t->dim[0];
+    return x;
+}
+
+typedef struct row {
+    const char *folder, *file, *layer;
+    int64_t k;
+    const char *smooth, *down, *up; /* suffixes; NULL: none */
+    int64_t index[8];               /* rows of the producer's values */
+} row;
+
+static const row rows[] = {
+    {"msmodelslim/mxfp4_svd",
+     "quant_model_weights.safetensors",
+     "blocks.0.self_attn.q",
+     128,
+     "mul_scale",
+     "svd_lowrank_l1",
+     "svd_lowrank_l2",
+     {0, 1, 6, 15}},
+    {"msmodelslim/dualscale",
+     "quant_model_weights.safetensors",
+     "blocks.0.self_attn.q",
+     1024,
+     "mul_scale",
+     NULL,
+     NULL,
+     {0, 1, 6, 15}},
+    {"modelopt/w4a8_awq",
+     "model.safetensors",
+     "model.layers.0.mlp.down_proj",
+     256,
+     "pre_quant_scale",
+     NULL,
+     NULL,
+     {0, 1, 6, 15}},
+    {"modelopt/nvfp4_svdquant_toybox",
+     "model.safetensors",
+     "layers.4.attention.to_q",
+     192,
+     "pre_quant_scale",
+     "svdquant_lora_a",
+     "svdquant_lora_b",
+     {0, 1}},
+};
+
+/* w of the codes -> (w + up down) * smooth, column by column: both producers' branches take x after its factors. */
+static void check(oq_env *env, const row *r)
+{
+    char path[1200], out[1024];
+    oq_ckpt *file = NULL, *expected = NULL, *plain = NULL;
+    int64_t n_rows = 0, rank = 0;
+    snprintf(out, sizeof out, "%s/out", scratch_dir(OMNIQ_BINARY_DIR, "dequantize"));
+    snprintf(path, sizeof path, CASES "%s", r->folder);
+    dequantize(env, path, out);
+    snprintf(path, sizeof path, CASES "%s/%s", r->folder, r->file);
+    assert_int_equal(oq_ckpt_open(env, path, &file), OQ_OK);
+    snprintf(path, sizeof path, CASES "%s/expected.safetensors", r->folder);
+    assert_int_equal(oq_ckpt_open(env, path, &expected), OQ_OK);
+    assert_int_equal(oq_ckpt_open_folder(env, out, NULL, &plain), OQ_OK);
+    assert_int_equal(plain->n_tensors, 1);
+    float *w = values(plain, r->layer, "weight", NULL),
+          *codes = values(expected, r->layer, "dequant_rows", &n_rows);
+    float *smooth = values(file, r->layer, r->smooth, NULL);
+    float *down = r->down ? values(file, r->layer, r->down, &rank) : NULL;
+    float *up = r->up ? values(file, r->layer, r->up, NULL) : NULL;
+    assert_true(w && codes && smooth && (!r->down || (down && up && rank > 0)) && n_rows >= 2);
+    for (int64_t i = 0; i < n_rows; i++)
+        for (int64_t c = 0; c < r->k; c++) {
+            double sum = codes[i * r->k + c];
+            for (int64_t j = 0; j < rank; j++)
+                sum += (double)up[r->index[i] * rank + j] * (double)down[j * r->k + c];
+            const double wanted = sum * (double)smooth[c], is = w[r->index[i] * r->k + c];
+            if (fabs(is - wanted) > 1e-6 + 1e-6 * fabs(wanted))
+                fail_msg("%s: row %d column %d is %.9g, not %.9g", r->folder, (int)r->index[i], (int)c, is,
+                         wanted);
+        }
+    snprintf(path, sizeof path, "%s/quant_model_description.json", out);
+    assert_false(oq_file_exists(path));
+    free(w), free(codes), free(smooth), free(down), free(up);
+    oq_ckpt_close(file);
+    oq_ckpt_close(expected);
+    oq_ckpt_close(plain);
+}
+
+static void test_folded(void **state)
+{
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) check(*state, &rows[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_folded, setup, teardown)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
