@@ -189,11 +189,15 @@ static const oq_option_info rows[] = {
      "the picture (.png, .jpg, .webp) or video (.mp4, .webp, .y4m, no ending: a folder of frames); several "
      "become FILE_1.png, FILE_2.png, ...; '-' is standard output (PNG, Y4M)"},
     {"output", "o", OQ_OPTION_STRING, 0, 0, NULL, NULL, "quantize,dequantize", "output", "PATH",
-     "a folder, or one weight file (.safetensors) where the source is a component; appears whole or not at "
-     "all"},
+     "a folder, or one weight file (.safetensors, .gguf) where the source is a component; appears whole or "
+     "not "
+     "at all"},
     {"layout", NULL, OQ_OPTION_STRING, 0, 0, NULL, "the first that fits", "quantize", "output", "NAME",
      "whose files: compressed-tensors, bitsandbytes, modelopt, comfy, auto-round, auto-round-awq, fp8, int8, "
-     "quanto"},
+     "quanto, gguf"},
+    {"names", NULL, OQ_OPTION_CHOICE, 0, 0, "source,original", "source", "quantize", "output", "WORD",
+     "names of a transformer's tensors: the source's, or those of the first release, which ComfyUI and "
+     "stable-diffusion.cpp read"},
     {"dry-run", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "quantize", "output", NULL,
      "tell what would be written, write nothing"},
     {"force", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "quantize,dequantize", "output", NULL,

@@ -30,10 +30,10 @@ static oq_status list_part(oq_inspect *source, const oq_inspect_part *part, cons
 {
     bool *claimed = NULL;
     OQ_TRY(check_claims(source, part));
-    OQ_TRY(oq_rewrite_begin(source->env, &source->arena, part, single_name, rw));
+    OQ_TRY(oq_rewrite_begin(source->env, &source->arena, part, &oq_container_safetensors, single_name, rw));
     OQ_TRY(oq_arena_new(&source->arena, part->ckpt->n_tensors + 1, sizeof *claimed, "claims", &claimed));
     for (size_t i = 0; i < part->n_layers; i++) {
-        OQ_TRY(oq_rewrite_decode(rw, &part->layers[i], as));
+        OQ_TRY(oq_rewrite_decode(rw, part->layers[i].name, &part->layers[i], as));
         for (int plane = 0; plane < OQ_N_PLANES; plane++) {
             const oq_ckpt_tensor *t = part->layers[i].source.plane[plane].tensor;
             if (t) claimed[t - part->ckpt->tensors] = true;
@@ -44,7 +44,7 @@ static oq_status list_part(oq_inspect *source, const oq_inspect_part *part, cons
     for (size_t i = 0; i < part->ckpt->n_tensors; i++) {
         const oq_ckpt_tensor *t = &part->ckpt->tensors[i];
         if (claimed[i] || (part->dialect && part->dialect->harmless && part->dialect->harmless(t))) continue;
-        OQ_TRY(oq_rewrite_copy(rw, t));
+        OQ_TRY(oq_rewrite_copy(rw, t->name, t, NULL));
     }
     return OQ_OK;
 }
@@ -138,6 +138,9 @@ static oq_status dequantize(oq_inspect *source, const oq_options *options, const
     oq_output_place place;
     oq_strbuf text;
     if (!output) return oq_fail(env, OQ_E_ARG, "dequantize needs a place for its output: --output PATH");
+    if (oq_write_container_of(output) == &oq_container_gguf)
+        return oq_fail(env, OQ_E_ARG, "%s: plain weights are written as .safetensors, or into a folder",
+                       output);
     for (size_t i = 0; i < source->n_parts; i++) OQ_TRY(oq_inspect_quant(source, &source->parts[i]));
     OQ_TRY(first_error(source, path));
     OQ_TRY(oq_output_begin(env, path, output, oq_options_flag(options, "force"), source->folder != NULL,

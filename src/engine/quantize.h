@@ -5,6 +5,13 @@
 
 #include "engine/rewrite.h"
 
+enum { OQ_SPELLING_MAX = 8 };
+typedef struct oq_spelling { /* a name of the output, and the source's that it holds one behind the other */
+    const char *name, *from[OQ_SPELLING_MAX];
+    int n_from;
+    bool halves_swapped;
+} oq_spelling;
+
 typedef struct oq_quantize_part { /* one component of the source that has a network */
     oq_inspect_part *part;
     const oq_module_type *module;
@@ -14,6 +21,8 @@ typedef struct oq_quantize_part { /* one component of the source that has a netw
     const oq_layout *layout;    /* NULL: nothing of it is quantized */
     oq_write_layer *layers;     /* as they will stand in the file */
     size_t n_layers;
+    bool respell;               /* names of the network's first release */
+    oq_spelling *spellings;     /* of each layer */
     const char **plain;         /* linear layers that stay as they are */
     size_t n_plain;
     oq_rewrite rewrite;
@@ -31,6 +40,7 @@ typedef struct oq_quantize {
     oq_device *device;
     oq_quant_config *config; /* the wish */
     oq_plan *plan;
+    const oq_write_container *container; /* that the output's name asks for; NULL: a folder */
     oq_quantize_part *parts;
     size_t n_parts;
 } oq_quantize;
@@ -40,5 +50,9 @@ oq_status oq_quantize_open(oq_env *env, const oq_options *options, const char *p
 void oq_quantize_deinit(oq_quantize *q);
 /* quantize_layers.c: layers as they stand in files, a layout for each part, the list of what is written. */
 oq_status oq_quantize_layers(oq_quantize *q);
+/* quantize_names.c: --names; the spelling of a layer or tensor; of all layers, which may become one. */
+oq_status oq_quantize_choose_names(oq_quantize *q, oq_quantize_part *p);
+oq_status oq_quantize_spell(oq_quantize *q, const oq_quantize_part *p, const char *name, oq_spelling *out);
+oq_status oq_quantize_spell_all(oq_quantize *q, oq_quantize_part *p);
 
 #endif

@@ -127,6 +127,7 @@ static oq_status choose_layout(oq_quantize *q, oq_quantize_part *p)
 {
     const char *name = oq_options_text(q->options, "layout", NULL);
     const oq_write_layer *bad = NULL;
+    if (!name && q->container == &oq_container_gguf) name = "gguf";
     if (name && !(p->layout = oq_layout_find(name))) return unknown_layout(q->env, name);
     if (p->layout) {
         bad = misfit(p->layout, p);
@@ -160,42 +161,115 @@ static bool *claims_of(oq_quantize *q, const oq_inspect_part *part)
     return claimed;
 }
 
+/* The type of a format that is no more than one; NULL: another. */
+static const oq_dtype *plain_type(const oq_format *f)
+{
+    for (const oq_dtype *const *d = oq_dtype_list; *d; d++)
+        if (oq_format_plain(*d) == f) return *d;
+    return NULL;
+}
+
+/* The source of one part of a layer: a quantized layer, or a plain tensor of [?, k] numbers. */
+static oq_status find_part(oq_quantize *q, const oq_quantize_part *p, const oq_write_layer *l,
+                           const char *name, const oq_inspect_layer **layer, const oq_ckpt_tensor **weight)
+{
+    *layer = find_source(p->part, name);
+    *weight = *layer ? NULL : find_weight(q, p->part, name);
+    const oq_ckpt_tensor *t = *weight;
+    if (!*layer && (!t || !t->dtype || !t->dtype->floating || t->n_dims < 2 || t->elems != t->dim[0] * l->k))
+        return oq_fail(
+            q->env, OQ_E_FORMAT,
+            "%s: layer '%s' needs a tensor '%s.weight' of %lld floating point numbers a row in the source",
+            p->name, l->name, name, (long long)l->k);
+    if (!*layer || (*layer)->k == l->k) return OQ_OK;
+    return oq_fail(q->env, OQ_E_FORMAT, "%s: layer '%s' is [%lld, %lld], the network needs %lld columns",
+                   p->name, name, (long long)(*layer)->n, (long long)(*layer)->k, (long long)l->k);
+}
+
+/* One layer of the output: the first of its parts makes the job, the others follow. */
+static oq_status add_layer_job(oq_quantize *q, oq_quantize_part *p, size_t i, bool *claimed)
+{
+    const oq_write_layer *l = &p->layers[i];
+    const oq_dtype *plain = plain_type(l->scheme.weight);
+    int64_t rows = 0;
+    for (int f = 0; f < p->spellings[i].n_from; f++) {
+        const oq_inspect_layer *source = NULL;
+        const oq_ckpt_tensor *weight = NULL;
+        OQ_TRY(find_part(q, p, l, p->spellings[i].from[f], &source, &weight));
+        rows += source ? source->n : weight->dim[0];
+        if (weight) claimed[weight - p->part->ckpt->tensors] = true;
+        if (f)
+            OQ_TRY(oq_rewrite_also(&p->rewrite, source, weight));
+        else if (!plain)
+            OQ_TRY(oq_rewrite_encode(&p->rewrite, p->layout, l, source, weight));
+        else if (source)
+            OQ_TRY(oq_rewrite_decode(&p->rewrite, l->name, source, plain));
+        else
+            OQ_TRY(oq_rewrite_copy(&p->rewrite, oq_arena_printf(&q->source.arena, "%s.weight", l->name),
+                                   weight, plain));
+    }
+    if (p->spellings[i].halves_swapped) oq_rewrite_swap_halves(&p->rewrite);
+    if (rows == l->n) return OQ_OK;
+    return oq_fail(q->env, OQ_E_FORMAT, "%s: layer '%s' has %lld rows in the source, the network needs %lld",
+                   p->name, l->name, (long long)rows, (long long)l->n);
+}
+
 static oq_status add_encoded(oq_quantize *q, oq_quantize_part *p, bool *claimed)
 {
-    for (size_t i = 0; i < p->n_layers; i++) {
-        const oq_write_layer *l = &p->layers[i];
-        const oq_inspect_layer *source = find_source(p->part, l->name);
-        const oq_ckpt_tensor *weight = source ? NULL : find_weight(q, p->part, l->name);
-        if (!source &&
-            (!weight || !weight->dtype || !weight->dtype->floating || weight->elems != l->n * l->k))
-            return oq_fail(
-                q->env, OQ_E_FORMAT,
-                "%s: layer '%s' needs a tensor '%s.weight' of [%lld, %lld] floating point numbers in "
-                "the source",
-                p->name, l->name, l->name, (long long)l->n, (long long)l->k);
-        if (source && (source->n != l->n || source->k != l->k))
-            return oq_fail(q->env, OQ_E_FORMAT,
-                           "%s: layer '%s' is [%lld, %lld], the network needs [%lld, %lld]", p->name, l->name,
-                           (long long)source->n, (long long)source->k, (long long)l->n, (long long)l->k);
-        if (weight) claimed[weight - p->part->ckpt->tensors] = true;
-        OQ_TRY(oq_rewrite_encode(&p->rewrite, p->layout, l, source, weight));
+    for (size_t i = 0; i < p->n_layers; i++) OQ_TRY(add_layer_job(q, p, i, claimed));
+    return OQ_OK;
+}
+
+static bool is_part_of_output(const oq_quantize_part *p, const char *name)
+{
+    for (size_t i = 0; i < p->n_layers; i++)
+        for (int f = 0; f < p->spellings[i].n_from; f++)
+            if (strcmp(p->spellings[i].from[f], name) == 0) return true;
+    return false;
+}
+
+/* A tensor that no layer took, with those that the output holds behind it. */
+static oq_status add_plain(oq_quantize *q, oq_quantize_part *p, const oq_ckpt_tensor *t, bool *claimed)
+{
+    const oq_ckpt *ckpt = p->part->ckpt;
+    oq_spelling s;
+    OQ_TRY(oq_quantize_spell(q, p, t->name, &s));
+    for (int i = 0; i < s.n_from; i++) {
+        const oq_ckpt_tensor *from = oq_ckpt_find(ckpt, s.from[i]);
+        if (!from || claimed[from - ckpt->tensors])
+            return oq_fail(q->env, OQ_E_FORMAT, "%s: '%s' needs '%s' beside '%s' in the source", p->name,
+                           s.name, s.from[i], t->name);
+        claimed[from - ckpt->tensors] = true;
+        OQ_TRY(i ? oq_rewrite_also(&p->rewrite, NULL, from)
+                 : oq_rewrite_copy(&p->rewrite, s.name, from, NULL));
     }
+    if (s.halves_swapped) oq_rewrite_swap_halves(&p->rewrite);
     return OQ_OK;
 }
 
 /* Layers that are quantized in the source and shall not be any more, then everything else. */
-static oq_status add_rest(oq_quantize *q, oq_quantize_part *p, const bool *claimed)
+static oq_status add_rest(oq_quantize *q, oq_quantize_part *p, bool *claimed)
 {
     const oq_inspect_part *part = p->part;
-    for (size_t i = 0; i < part->n_layers; i++)
-        if (!known_layer(p, part->layers[i].name))
-            OQ_TRY(oq_rewrite_decode(&p->rewrite, &part->layers[i], &oq_dtype_bf16));
+    for (size_t i = 0; i < part->n_layers; i++) {
+        const char *name = part->layers[i].name;
+        if (is_part_of_output(p, name)) continue;
+        oq_spelling s;
+        OQ_TRY(oq_quantize_spell(q, p, name, &s));
+        if (s.n_from > 1)
+            return oq_fail(
+                q->env, OQ_E_UNSUPPORTED,
+                "%s: '%s' stays plain but is quantized in the source, and the original holds it with "
+                "others as '%s': leave --names away, or dequantize first",
+                p->name, name, s.name);
+        OQ_TRY(oq_rewrite_decode(&p->rewrite, s.name, &part->layers[i], &oq_dtype_bf16));
+        if (s.halves_swapped) oq_rewrite_swap_halves(&p->rewrite);
+    }
     for (size_t i = 0; i < part->ckpt->n_tensors; i++) {
         const oq_ckpt_tensor *t = &part->ckpt->tensors[i];
         if (claimed[i] || (part->dialect && part->dialect->harmless && part->dialect->harmless(t))) continue;
-        OQ_TRY(oq_rewrite_copy(&p->rewrite, t));
+        OQ_TRY(add_plain(q, p, t, claimed));
     }
-    (void)q;
     return OQ_OK;
 }
 
@@ -205,7 +279,8 @@ static oq_status describe_part(oq_quantize *q, oq_quantize_part *p)
                                   .layers = p->layers,
                                   .n_layers = p->n_layers,
                                   .plain = p->plain,
-                                  .n_plain = p->n_plain};
+                                  .n_plain = p->n_plain,
+                                  .architecture = p->module->gguf ? p->module->gguf : "diffusion"};
     if (!p->layout) return OQ_OK;
     p->metadata = oq_json_new_object();
     if (p->layout->config) p->quant = p->layout->config(&c);
@@ -218,11 +293,26 @@ static oq_status describe_part(oq_quantize *q, oq_quantize_part *p)
     return ok ? OQ_OK : oq_fail(q->env, OQ_E_NOMEM, "%s: no memory for its metadata", p->name);
 }
 
+/* The kind of file that the layout needs; the output's name must not promise another. */
+static oq_status choose_container(const oq_quantize *q, const oq_quantize_part *p,
+                                  const oq_write_container **out)
+{
+    *out = p->layout && p->layout->container ? p->layout->container : &oq_container_safetensors;
+    if (!q->container || q->container == *out) return OQ_OK;
+    return oq_fail(q->env, OQ_E_ARG, "%s: layout '%s' is written into a %s file, whose name ends in '%s'",
+                   oq_options_text(q->options, "output", ""), p->layout ? p->layout->name : "(plain)",
+                   (*out)->name, (*out)->ending);
+}
+
 static oq_status list_part(oq_quantize *q, oq_quantize_part *p, const char *single_name)
 {
+    const oq_write_container *container = NULL;
     OQ_TRY(list_layers(q, p));
+    OQ_TRY(oq_quantize_choose_names(q, p));
+    OQ_TRY(oq_quantize_spell_all(q, p));
     if (p->n_layers) OQ_TRY(choose_layout(q, p));
-    OQ_TRY(oq_rewrite_begin(q->env, &q->source.arena, p->part, single_name, &p->rewrite));
+    OQ_TRY(choose_container(q, p, &container));
+    OQ_TRY(oq_rewrite_begin(q->env, &q->source.arena, p->part, container, single_name, &p->rewrite));
     bool *claimed = claims_of(q, p->part);
     if (!claimed) return oq_fail(q->env, OQ_E_NOMEM, "%s: no memory", p->name);
     OQ_TRY(add_encoded(q, p, claimed));
@@ -233,10 +323,9 @@ static oq_status list_part(oq_quantize *q, oq_quantize_part *p, const char *sing
 oq_status oq_quantize_layers(oq_quantize *q)
 {
     const char *output = oq_options_text(q->options, "output", "");
-    const size_t n = strlen(output), m = strlen(".safetensors");
-    const bool single = n > m && strcmp(output + n - m, ".safetensors") == 0;
+    q->container = oq_write_container_of(output);
     for (size_t i = 0; i < q->n_parts; i++)
-        OQ_TRY(list_part(q, &q->parts[i], single ? oq_path_leaf(output) : NULL));
+        OQ_TRY(list_part(q, &q->parts[i], q->container ? oq_path_leaf(output) : NULL));
     size_t quantized = 0, plain = 0;
     for (size_t i = 0; i < q->n_parts; i++) quantized += q->parts[i].n_layers, plain += q->parts[i].n_plain;
     if (quantized) return OQ_OK;

@@ -4,25 +4,28 @@
 #define OQ_ENGINE_REWRITE_H
 
 #include "engine/inspect.h"
+#include "write/container.h"
 #include "write/layout.h"
 
-typedef struct oq_rewrite_tensor { /* one tensor of the output */
-    const char *name, *type;
-    int n_dims;
-    int64_t dim[OQ_CKPT_MAX_DIMS];
-    size_t bytes, at; /* `at`: behind the header */
-    int file;
-} oq_rewrite_tensor;
+enum { OQ_REWRITE_MORE = 7 };
+typedef struct oq_rewrite_source { /* rows that follow those before */
+    const oq_ckpt_tensor *plain;
+    const oq_inspect_layer *layer;
+    int64_t n;
+} oq_rewrite_source;
 
 typedef struct oq_rewrite_job { /* one tensor or layer of the source and what becomes of it */
     const char *name;
     const oq_ckpt_tensor *plain;   /* the source where it is not quantized: its values, or its bytes */
     const oq_inspect_layer *layer; /* the source where it is */
+    oq_rewrite_source more[OQ_REWRITE_MORE]; /* what stands behind it in the output */
+    int n_more;
+    bool swap_halves; /* the second half of the rows goes first */
     int64_t n, k;
     oq_write_layer to;  /* scheme.weight NULL: not encoded */
     const oq_dtype *as; /* decoded to this type; NULL: encoded, or copied */
     oq_spelled spelled[OQ_LAYOUT_MAX];
-    oq_rewrite_tensor *out[OQ_LAYOUT_MAX];
+    oq_write_tensor *out[OQ_LAYOUT_MAX];
     int n_out;
     /* Filled by the run. */
     double signal, noise; /* sums of squares: of the source's values, of what encoding changed */
@@ -34,6 +37,7 @@ typedef struct oq_rewrite { /* one component */
     oq_env *env;
     oq_arena *arena;
     const oq_inspect_part *part;
+    const oq_write_container *container;
     const char **file_names; /* of the output, in its folder */
     int n_files;
     oq_rewrite_job *jobs;
@@ -41,13 +45,18 @@ typedef struct oq_rewrite { /* one component */
     size_t bytes; /* of all tensors */
 } oq_rewrite;
 
-/* single_name NULL: the source's files keep their tensors and, where they are safetensors, their names; else one file of
- * that name. */
-oq_status oq_rewrite_begin(oq_env *env, oq_arena *arena, const oq_inspect_part *part, const char *single_name,
-                           oq_rewrite *out);
-oq_status oq_rewrite_copy(oq_rewrite *rw, const oq_ckpt_tensor *tensor);
+/* single_name NULL: the source's files keep their tensors and, but for what tells another kind of file, their names (a
+ * container of one file: the first one's); else one file of that name. */
+oq_status oq_rewrite_begin(oq_env *env, oq_arena *arena, const oq_inspect_part *part,
+                           const oq_write_container *container, const char *single_name, oq_rewrite *out);
+/* As it is, or as the container needs it; or as `as` (NULL: no wish). */
+oq_status oq_rewrite_copy(oq_rewrite *rw, const char *name, const oq_ckpt_tensor *tensor, const oq_dtype *as);
+/* Rows of another tensor or layer behind those of the job that was added last; what is encoded counts them already. */
+oq_status oq_rewrite_also(oq_rewrite *rw, const oq_inspect_layer *layer, const oq_ckpt_tensor *plain);
+/* That job's second half of rows goes first. */
+void oq_rewrite_swap_halves(oq_rewrite *rw);
 /* name.weight in a plain type. */
-oq_status oq_rewrite_decode(oq_rewrite *rw, const oq_inspect_layer *layer, const oq_dtype *as);
+oq_status oq_rewrite_decode(oq_rewrite *rw, const char *name, const oq_inspect_layer *layer, const oq_dtype *as);
 /* The layer's tensors as the layout spells them; from a quantized layer or a plain tensor. */
 oq_status oq_rewrite_encode(oq_rewrite *rw, const oq_layout *layout, const oq_write_layer *to,
                             const oq_inspect_layer *layer, const oq_ckpt_tensor *plain);
@@ -62,7 +71,7 @@ typedef struct oq_rewrite_buffers oq_rewrite_buffers;
 /* Values of the source as f32 [n, k]. */
 oq_status oq_rewrite_values(oq_env *env, const oq_rewrite_job *job, float *dst);
 /* Everything of one job, into buffers that `put` takes one after the other (false: it failed). */
-typedef bool (*oq_rewrite_put)(void *user, const oq_rewrite_tensor *tensor, const void *bytes);
+typedef bool (*oq_rewrite_put)(void *user, const oq_write_tensor *tensor, const void *bytes);
 oq_status oq_rewrite_run(oq_env *env, oq_rewrite_job *job, oq_rewrite_put put, void *user);
 /* f32 values of a quantized layer, row by row; hash of them all. */
 oq_status oq_rewrite_layer_hash(oq_env *env, const oq_inspect_layer *layer, uint64_t *hash);

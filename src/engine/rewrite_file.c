@@ -1,5 +1,5 @@
-/* rewrite_file.c -- safetensors files written by several workers: header and offsets first, then every layer's bytes to
- * their place. */
+/* rewrite_file.c -- weight files written by several workers: header and offsets first, then every layer's bytes to their
+ * place. */
 #include "engine/rewrite.h"
 
 #include "base/pool.h"
@@ -28,72 +28,43 @@ static size_t element_bytes(const char *type)
 /* Wide elements first, so that none is unaligned; then by name. */
 static int compare_tensors(const void *a, const void *b)
 {
-    const oq_rewrite_tensor *x = *(oq_rewrite_tensor *const *)a, *y = *(oq_rewrite_tensor *const *)b;
+    const oq_write_tensor *x = *(oq_write_tensor *const *)a, *y = *(oq_write_tensor *const *)b;
     const size_t m = element_bytes(x->type), n = element_bytes(y->type);
     if (x->file != y->file) return x->file < y->file ? -1 : 1;
     return m != n ? (m > n ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-static oq_json *header_entry(const oq_rewrite_tensor *t)
+static oq_status write_header(oq_file_writer *w, const oq_strbuf *header, size_t data_bytes)
 {
-    oq_json *json = oq_json_new_object(), *shape = oq_json_new_array(), *offsets = oq_json_new_array();
-    for (int i = 0; i < t->n_dims; i++) oq_json_append(shape, oq_json_new_int(t->dim[i]));
-    oq_json_append(offsets, oq_json_new_int((int64_t)t->at));
-    oq_json_append(offsets, oq_json_new_int((int64_t)(t->at + t->bytes)));
-    oq_json_set(json, "dtype", oq_json_new_string(t->type));
-    oq_json_set(json, "shape", shape);
-    oq_json_set(json, "data_offsets", offsets);
-    return json;
-}
-
-static oq_json *metadata_entry(const oq_json *metadata)
-{
-    oq_json *json = metadata ? oq_json_copy(metadata) : oq_json_new_object();
-    oq_json_set(json, "format", oq_json_new_string("pt"));
-    return json;
-}
-
-static oq_status write_header(oq_env *env, oq_json *header, oq_file_writer *w, size_t data_bytes,
-                              size_t *data_at)
-{
-    char *text = NULL;
-    OQ_TRY(oq_json_dump(env, header, OQ_JSON_COMPACT, &text));
-    const size_t n = strlen(text), padded = oq_align_up(n, 8);
-    uint8_t length[8];
-    for (int i = 0; i < 8; i++) length[i] = (uint8_t)(padded >> (8 * i));
-    oq_status st = oq_file_reserve(w, 8 + padded + data_bytes);
-    if (st == OQ_OK) {
-        oq_file_write_at(w, 0, length, sizeof length);
-        oq_file_write_at(w, 8, text, n);
-        oq_file_write_at(w, 8 + n, "       ", padded - n);
-    }
-    oq_free(env, text);
-    *data_at = 8 + padded;
-    return st;
+    OQ_TRY(oq_file_reserve(w, header->size + data_bytes));
+    oq_file_write_at(w, 0, oq_strbuf_text(header), header->size);
+    return OQ_OK;
 }
 
 /* Offsets of one file's tensors, which stand together in the sorted list; its header. */
-static oq_status begin_file(writing *w, oq_rewrite_tensor **sorted, size_t n, size_t *first, int file,
+static oq_status begin_file(writing *w, oq_write_tensor **sorted, size_t n, size_t *first, int file,
                             const oq_json *metadata)
 {
-    oq_json *header = oq_json_new_object();
-    size_t at = 0;
-    bool ok = oq_json_set(header, "__metadata__", metadata_entry(metadata));
-    for (; *first < n && sorted[*first]->file == file; ++*first) {
+    const oq_write_container *container = w->rw->container;
+    oq_write_tensor **own = sorted + *first;
+    size_t at = 0, count = 0;
+    for (; *first < n && sorted[*first]->file == file; ++*first, ++count) {
         sorted[*first]->at = at;
-        at += sorted[*first]->bytes;
-        ok = ok && oq_json_set(header, sorted[*first]->name, header_entry(sorted[*first]));
+        at = oq_align_up(at + sorted[*first]->bytes, container->align);
     }
-    const oq_status st =
-        ok ? write_header(w->rw->env, header, w->writers[file], at, &w->data_at[file])
-           : oq_fail(w->rw->env, OQ_E_NOMEM, "%s: no memory for its header", w->rw->file_names[file]);
-    oq_json_free(header);
+    oq_strbuf header;
+    oq_strbuf_init(&header, w->rw->env);
+    oq_status st = container->header(w->rw->env, metadata, own, count, &header);
+    if (st == OQ_OK) st = oq_strbuf_check(&header, w->rw->file_names[file]);
+    if (st == OQ_OK) st = write_header(w->writers[file], &header, at);
+    w->data_at[file] = header.size;
+    oq_strbuf_deinit(&header);
     return st;
 }
 
-static oq_status sort_tensors(oq_rewrite *rw, oq_rewrite_tensor ***out, size_t *n)
+static oq_status sort_tensors(oq_rewrite *rw, oq_write_tensor ***out, size_t *n)
 {
-    oq_rewrite_tensor **sorted = NULL;
+    oq_write_tensor **sorted = NULL;
     *n = 0;
     for (size_t i = 0; i < rw->n_jobs; i++) *n += (size_t)rw->jobs[i].n_out;
     OQ_TRY(oq_new(rw->env, *n + 1, sizeof *sorted, "output list", &sorted));
@@ -141,7 +112,7 @@ static oq_status write_index(oq_rewrite *rw, const char *folder)
 
 /* ---- data ---------------------------------------------------------------------------------------------- */
 
-static bool put_bytes(void *user, const oq_rewrite_tensor *t, const void *bytes)
+static bool put_bytes(void *user, const oq_write_tensor *t, const void *bytes)
 {
     const writing *w = user;
     return oq_file_write_at(w->writers[t->file], w->data_at[t->file] + t->at, bytes, t->bytes);
@@ -150,6 +121,14 @@ static bool put_bytes(void *user, const oq_rewrite_tensor *t, const void *bytes)
 static void forget(const oq_rewrite *rw, const oq_ckpt_tensor *t)
 {
     oq_ckpt_forget(rw->part->ckpt, t);
+}
+
+static void forget_job(const oq_rewrite *rw, const oq_rewrite_job *job)
+{
+    forget(rw, job->plain ? job->plain : job->layer->source.plane[OQ_PLANE_DATA].tensor);
+    for (int i = 0; i < job->n_more; i++)
+        forget(rw, job->more[i].plain ? job->more[i].plain
+                                      : job->more[i].layer->source.plane[OQ_PLANE_DATA].tensor);
 }
 
 static void run_job(void *user, int64_t i, int worker)
@@ -162,7 +141,7 @@ static void run_job(void *user, int64_t i, int worker)
         return;
     }
     job->status = oq_rewrite_run(env, job, put_bytes, w);
-    forget(w->rw, job->plain ? job->plain : job->layer->source.plane[OQ_PLANE_DATA].tensor);
+    forget_job(w->rw, job);
     const int64_t done = atomic_fetch_add(&w->done, 1) + 1;
     if (worker == 0)
         oq_report_progress(env, "write", done, (int64_t)w->rw->n_jobs, oq_now_s() - w->started_s);
@@ -194,7 +173,7 @@ static oq_status first_failure(const oq_rewrite *rw)
 static oq_status open_files(writing *w, const char *folder, const oq_json *metadata)
 {
     oq_env *env = w->rw->env;
-    oq_rewrite_tensor **sorted = NULL;
+    oq_write_tensor **sorted = NULL;
     size_t n = 0, first = 0;
     OQ_TRY(sort_tensors(w->rw, &sorted, &n));
     oq_status st = OQ_OK;

@@ -14,15 +14,15 @@ static bool ends_with(const char *text, const char *ending)
 oq_status oq_output_begin(oq_env *env, const char *source, const char *path, bool force, bool whole_model,
                           oq_output_place *out)
 {
-    *out = (oq_output_place){.path = path, .is_file = ends_with(path, ".safetensors")};
+    *out = (oq_output_place){.path = path, .is_file = oq_write_container_of(path) != NULL};
     const bool from_folder = oq_file_is_dir(source);
     if (!*path) return oq_fail(env, OQ_E_ARG, "an output needs a name, not ''");
     if (whole_model && out->is_file)
         return oq_fail(env, OQ_E_ARG,
                        "%s: a whole model becomes a folder; name a component's folder for one file", path);
     if (!from_folder && !whole_model && !out->is_file)
-        return oq_fail(env, OQ_E_ARG, "%s: a weight file becomes a file: its name must end in .safetensors",
-                       path);
+        return oq_fail(env, OQ_E_ARG,
+                       "%s: a weight file becomes a file: its name must end in .safetensors or .gguf", path);
     if (strcmp(source, path) == 0)
         return oq_fail(env, OQ_E_ARG, "%s: is the source; an output needs a name of its own", path);
     if (oq_file_exists(path) && !force)

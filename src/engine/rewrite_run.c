@@ -83,10 +83,37 @@ static oq_status layer_values(oq_env *env, const oq_inspect_layer *layer, float 
     return st;
 }
 
+static oq_status source_values(oq_env *env, const oq_inspect_layer *layer, const oq_ckpt_tensor *t,
+                               float *dst)
+{
+    if (!t) return layer_values(env, layer, dst);
+    const oq_planes blocks = {.plane = {[OQ_PLANE_DATA] = t->data}};
+    if (t->format)
+        t->format->decode_row(t->format, dst, &blocks, 0, 1, t->elems);
+    else
+        t->dtype->to_f32(dst, t->data, (size_t)t->elems);
+    return OQ_OK;
+}
+
+static void swap_halves(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n / 2; i++) {
+        const float first = x[i];
+        x[i] = x[n / 2 + i];
+        x[n / 2 + i] = first;
+    }
+}
+
 oq_status oq_rewrite_values(oq_env *env, const oq_rewrite_job *job, float *dst)
 {
-    if (!job->plain) return layer_values(env, job->layer, dst);
-    job->plain->dtype->to_f32(dst, job->plain->data, (size_t)job->plain->elems);
+    int64_t at = job->n * job->k;
+    for (int i = 0; i < job->n_more; i++) at -= job->more[i].n * job->k;
+    OQ_TRY(source_values(env, job->layer, job->plain, dst));
+    for (int i = 0; i < job->n_more; i++) {
+        OQ_TRY(source_values(env, job->more[i].layer, job->more[i].plain, dst + at));
+        at += job->more[i].n * job->k;
+    }
+    if (job->swap_halves) swap_halves(dst, at);
     return OQ_OK;
 }
 

@@ -44,7 +44,8 @@ typedef struct oq_block {
     void (*decode)(float *dst, const uint8_t *src);
     /* Rounds to nearest, the way of the producer's reference. Finite values alone. NULL: is read, not written. */
     void (*encode)(uint8_t *dst, const float *src);
-    void (*poison)(uint8_t *dst); /* a block that decodes to numbers that are not finite */
+    void (*poison)(uint8_t *dst); /* a block that decodes to numbers that are not finite; NULL: there is none, so who encodes
+                                   * looks at the weights first */
 } oq_block;
 enum { OQ_BLOCK_ELEMS = 256, OQ_BLOCK_BYTES = 292 };
 

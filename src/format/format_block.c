@@ -49,7 +49,7 @@ void oq_block_encode(const oq_format *f, oq_planes_mut *dst, const float *src, i
         memcpy(part, src + at, (size_t)count * sizeof *part);
         const float amax = oq_amax(part, 1, count, count);
         memset(to, 0, (size_t)b->bytes);
-        if (amax != amax)
+        if (amax != amax && b->poison)
             b->poison(to);
         else
             b->encode(to, part);

@@ -360,7 +360,8 @@ const oq_format oq_format_q8_0 = OQ_BLOCK_FORMAT("q8_0", "q8_0", q8_0, 32, oq_bl
 const oq_format oq_format_iq4_nl = OQ_BLOCK_FORMAT("iq4_nl", "iq4_nl", iq4_nl, 32, oq_block_encode);
 const oq_format oq_format_mxfp4_gguf =
     OQ_BLOCK_FORMAT("mxfp4_gguf", "mxfp4_gguf", mxfp4, 32, oq_block_encode);
-/* Nothing in it can say NaN, so it does not encode while loading: who writes files checks weights first. */
-const oq_format oq_format_nvfp4_gguf = OQ_BLOCK_FORMAT("nvfp4_gguf", "nvfp4_gguf", nvfp4, 64, NULL);
+/* Nothing in it can say NaN: who encodes to it looks at the weights first. */
+const oq_format oq_format_nvfp4_gguf =
+    OQ_BLOCK_FORMAT("nvfp4_gguf", "nvfp4_gguf", nvfp4, 64, oq_block_encode);
 const oq_format oq_format_q1_0 = OQ_BLOCK_FORMAT("q1_0", "q1_0", q1_0, 128, NULL);
 const oq_format oq_format_q2_0 = OQ_BLOCK_FORMAT("q2_0", "q2_0", q2_0, 64, NULL);

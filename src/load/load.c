@@ -184,7 +184,10 @@ static oq_status first_failure(const job *j)
             return oq_fail(j->ld.env, OQ_E_NOMEM,
                            "%s: loading '%s': no memory for its temporaries (up to %zu bytes)", j->ld.c->name,
                            name, j->ld.c->load_bytes);
-        return oq_fail(j->ld.env, j->status[i], "%s: loading '%s' failed", j->ld.c->name, name);
+        return oq_fail(j->ld.env, j->status[i], "%s: loading '%s' failed%s", j->ld.c->name, name,
+                       j->status[i] == OQ_E_FORMAT
+                           ? ": it holds values that are not finite, or planes of another size"
+                           : "");
     }
     return OQ_OK;
 }

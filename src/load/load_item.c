@@ -6,6 +6,7 @@
 #include "ckpt/ckpt.h"
 #include "format/float8.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -155,6 +156,14 @@ static oq_plan_values zero_copy(const oq_loading *ld, const oq_plan_layer *layer
     return as_is ? v : none;
 }
 
+/* Asked where the format itself has no way to say that a weight is no number. */
+static bool all_finite(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
 /* Plain weights -> the scheme's planes: encoded where the layer is quantized, rounded where it is not. */
 static oq_status encode_planes(const oq_loading *ld, const oq_linear *l, planes_owned *p)
 {
@@ -169,6 +178,7 @@ static oq_status encode_planes(const oq_loading *ld, const oq_linear *l, planes_
         st = own_plane(ld->env, p, plane, f->plane_bytes(f, (oq_plane)plane, n, k));
         to.plane[plane] = p->owned[plane];
     }
+    if (st == OQ_OK && f->block && !f->block->poison && !all_finite(values, n * k)) st = OQ_E_FORMAT;
     if (st == OQ_OK) f->encode(f, &to, values, n, k);
     oq_free(ld->env, values);
     return st;

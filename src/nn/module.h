@@ -17,6 +17,7 @@ typedef struct oq_name_rule {
 
 typedef struct oq_module_type { /* one network: dit_zimage, te_qwen3, vae_kl */
     const char         *name;
+    const char         *gguf;        /* "general.architecture" of its GGUF files; NULL: none is usual */
     const char         *what;        /* for people: "transformer (Z-Image)", "text encoder (Qwen3)" */
     /* How a file is recognised by its tensors alone, in any spelling and of any producer: each entry is a csv of names
      * (of layers, without ".weight") that must all be there below one prefix, or with '!' must not. NULL-terminated;

@@ -10,7 +10,9 @@ static const oq_method_option options[] = {
      .help = "the GGUF file of the transformer, as --transformer names it"},
     {.name = "type",
      .type = OQ_METHOD_CHOICE,
-     .choices = "Q8_0,Q6_K,Q5_K,Q4_K,Q3_K,Q2_K,Q5_1,Q5_0,Q4_1,Q4_0,IQ4_NL,IQ4_XS,MXFP4",
+     .choices =
+         "Q8_0,Q6_K,Q5_K,Q4_K,Q3_K,Q2_K,Q5_1,Q5_0,Q4_1,Q4_0,IQ4_NL,IQ4_XS,MXFP4,NVFP4,TQ2_0,TQ1_0,Q8_K,"
+         "F16,BF16",
      .fallback = "\"Q8_0\"",
      .side = OQ_SIDE_ONLINE,
      .help = "what plain weights become; rows that are not whole blocks of it take the next smaller block"},
@@ -23,9 +25,9 @@ static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_
 {
     const char *name = oq_json_string(oq_json_get(args->options, "type"));
     const oq_gguf_type *wanted = oq_gguf_type_by_name(name);
-    if (!wanted || !wanted->format)
-        return oq_fail(env, OQ_E_CONFIG, "method 'gguf': type '%s' is not written", name);
-    *out = (oq_scheme){.weight = oq_gguf_type_fitting(wanted, layer->k)->format};
+    if (!wanted) return oq_fail(env, OQ_E_CONFIG, "method 'gguf': type '%s' is not written", name);
+    const oq_gguf_type *type = oq_gguf_type_fitting(wanted, layer->k);
+    *out = (oq_scheme){.weight = type->format ? type->format : oq_format_plain(type->dtype)};
     return OQ_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "format/format.h"
+#include "write/container.h"
 
 typedef struct oq_write_layer { /* one layer as it will stand in the file */
     const char *name;           /* without ".weight" */
@@ -34,12 +35,14 @@ typedef struct oq_write_component { /* what a component's metadata tells */
     size_t n_plain;
     const char *const *tensors; /* names of all other tensors */
     size_t n_tensors;
+    const char *architecture; /* the network's word in GGUF files */
 } oq_write_component;
 
 typedef struct oq_layout {
     const char *name; /* "modelopt" */
     const char *help; /* what it holds */
     const char *producer; /* who reads it, for the report */
+    const oq_write_container *container; /* NULL: safetensors */
     bool in_file; /* a single file tells by itself what it is; false: its header carries the metadata for us */
     /* The tensors of one layer, their number; 0: the layout does not hold this scheme or shape. */
     int (*spell)(const oq_write_layer *layer, oq_spelled out[OQ_LAYOUT_MAX]);

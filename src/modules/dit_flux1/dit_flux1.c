@@ -175,6 +175,7 @@ static const char *const signatures[] = {
 
 const oq_module_type oq_module_dit_flux1 = {
     .name = "dit_flux1",
+    .gguf = "flux",
     .what = "transformer (FLUX.1)",
     .signatures = signatures,
     .class_names = class_names,

@@ -184,6 +184,7 @@ static const char *const signatures[] = {
 
 const oq_module_type oq_module_dit_flux2 = {
     .name = "dit_flux2",
+    .gguf = "flux",
     .what = "transformer (FLUX.2)",
     .signatures = signatures,
     .class_names = class_names,

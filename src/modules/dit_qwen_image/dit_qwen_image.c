@@ -135,6 +135,7 @@ static const char *const signatures[] = {"transformer_blocks.0.img_mod.1,txt_nor
 
 const oq_module_type oq_module_dit_qwen_image = {
     .name = "dit_qwen_image",
+    .gguf = "qwen_image",
     .what = "transformer (Qwen-Image)",
     .signatures = signatures,
     .class_names = class_names,

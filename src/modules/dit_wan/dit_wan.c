@@ -169,6 +169,7 @@ static const char *const signatures[] = {
 
 const oq_module_type oq_module_dit_wan = {
     .name = "dit_wan",
+    .gguf = "wan",
     .what = "transformer (Wan)",
     .signatures = signatures,
     .class_names = class_names,

@@ -170,6 +170,7 @@ static const char *const signatures[] = {"cap_embedder.1,noise_refiner.0,layers.
 
 const oq_module_type oq_module_dit_zimage = {
     .name = "dit_zimage",
+    .gguf = "lumina2",
     .what = "transformer (Z-Image)",
     .signatures = signatures,
     .names = names,

@@ -205,6 +205,7 @@ static const char *const signatures[] = {
 
 const oq_module_type oq_module_te_clip = {
     .name = "te_clip",
+    .gguf = "clip",
     .what = "text encoder (CLIP)",
     .signatures = signatures,
     .class_names = class_names,

@@ -178,6 +178,7 @@ static const char *const signatures[] = {
 
 const oq_module_type oq_module_te_qwen25_vl = {
     .name = "te_qwen25_vl",
+    .gguf = "qwen2vl",
     .what = "text encoder (Qwen2.5-VL)",
     .signatures = signatures,
     .class_names = class_names,

@@ -326,6 +326,7 @@ static const char *const signatures[] = {
 
 const oq_module_type oq_module_te_qwen3 = {
     .name = "te_qwen3",
+    .gguf = "qwen3",
     .what = "text encoder (Qwen3)",
     .signatures = signatures,
     .class_names = class_names,

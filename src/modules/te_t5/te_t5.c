@@ -274,6 +274,7 @@ static const char *const signatures[] = {
 
 const oq_module_type oq_module_te_t5 = {
     .name = "te_t5",
+    .gguf = "t5encoder",
     .what = "text encoder (T5 or UMT5)",
     .signatures = signatures,
     .class_names = class_names,

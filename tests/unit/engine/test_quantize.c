@@ -10,6 +10,7 @@
 #include "format/format.h"
 
 #include "support/scratch.h"
+#include "support/toybox_run.h"
 
 #include <math.h>
 #include <signal.h>
@@ -17,9 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-#define MODEL       OMNIQ_SOURCE_DIR "/models/toybox"
-#define TRANSFORMER MODEL "/transformer"
 
 static int setup(void **state)
 {
@@ -34,88 +32,6 @@ static int teardown(void **state)
 {
     oq_env_free(*state);
     return 0;
-}
-
-/* ---- running commands ---------------------------------------------------------------------------------- */
-
-/* argument, then pairs of option and value, NULL at the end. */
-static oq_status command(oq_env *env, const char *name, const char *argument, const char *const *pairs,
-                         oq_json **json)
-{
-    oq_options *o = NULL;
-    oq_report *report = NULL;
-    oq_env_clear(env);
-    assert_int_equal(oq_options_new(env, name, &o), OQ_OK);
-    assert_int_equal(oq_options_add_argument(o, argument), OQ_OK);
-    for (; *pairs; pairs += 2) assert_int_equal(oq_options_set(o, pairs[0], pairs[1]), OQ_OK);
-    const oq_status st = oq_run(o, &report);
-    if (st == OQ_OK && json) {
-        const char *text = oq_report_json(report);
-        assert_int_equal(oq_json_parse(env, text, strlen(text), "report", json), OQ_OK);
-    }
-    oq_report_free(report);
-    oq_options_free(o);
-    return st;
-}
-
-static void done(oq_env *env, const char *name, const char *argument, const char *const *pairs,
-                 oq_json **json)
-{
-    const oq_status st = command(env, name, argument, pairs, json);
-    if (st != OQ_OK) print_error("%s %s: %s\n", name, argument, oq_env_error(env));
-    assert_int_equal(st, OQ_OK);
-}
-
-static void refused(oq_env *env, const char *argument, const char *const *pairs, oq_status status,
-                    const char *text)
-{
-    const oq_status st = command(env, "quantize", argument, pairs, NULL);
-    if (st != status || !strstr(oq_env_error(env), text))
-        print_error("%s: %s\n", oq_status_name(st), oq_env_error(env));
-    assert_int_equal(st, status);
-    assert_non_null(strstr(oq_env_error(env), text));
-    oq_env_clear(env);
-}
-
-/* ---- pictures ------------------------------------------------------------------------------------------ */
-
-typedef struct picture {
-    uint8_t *pixels;
-    size_t n;
-} picture;
-
-static picture draw(oq_env *env, const char *model, const char *option, const char *value)
-{
-    picture out = {0};
-    oq_options *o = NULL;
-    oq_model *m = NULL;
-    oq_media *media = NULL;
-    const char *const fixed[] = {
-        "prompt", "a large red ball", "seed", "3", "width", "128", "height", "128", "steps", "4", NULL};
-    assert_int_equal(oq_options_new(env, "generate", &o), OQ_OK);
-    assert_int_equal(oq_options_set(o, "model", model), OQ_OK);
-    for (const char *const *f = fixed; *f; f += 2) assert_int_equal(oq_options_set(o, f[0], f[1]), OQ_OK);
-    if (option) assert_int_equal(oq_options_set(o, option, value), OQ_OK);
-    const oq_status st = oq_model_open(env, o, &m);
-    if (st != OQ_OK) print_error("%s: %s\n", model, oq_env_error(env));
-    assert_int_equal(st, OQ_OK);
-    assert_int_equal(oq_generate(env, m, o, &media), OQ_OK);
-    out.n = (size_t)oq_media_width(media) * (size_t)oq_media_height(media) * 3;
-    out.pixels = malloc(out.n);
-    assert_non_null(out.pixels);
-    memcpy(out.pixels, oq_media_pixels(media, 0), out.n);
-    oq_media_free(media);
-    oq_model_close(m);
-    oq_options_free(o);
-    return out;
-}
-
-static double psnr(const picture *a, const picture *b)
-{
-    oq_metrics m;
-    assert_int_equal(a->n, b->n);
-    oq_metrics_u8(a->pixels, b->pixels, a->n, &m);
-    return m.psnr_db;
 }
 
 /* ---- every layout -------------------------------------------------------------------------------------- */
@@ -172,70 +88,6 @@ enum { ROW_STEP = 4 }; /* a few of each kind: thirty-five pictures take too long
 enum { ROW_STEP = 1 };
 #endif
 
-/* The format's own way there and back for one matrix of the demo model. */
-static void expect_round_trip(const oq_format *f, const oq_ckpt_tensor *plain, const oq_ckpt_tensor *written)
-{
-    const int64_t n = plain->dim[0], k = plain->dim[1];
-    float *x = malloc((size_t)(n * k) * sizeof *x), *want = malloc((size_t)k * sizeof *want);
-    oq_planes_mut to = {0};
-    oq_planes from = {0};
-    assert_true(x && want);
-    plain->dtype->to_f32(x, plain->data, (size_t)(n * k));
-    for (int i = 0; i < OQ_N_PLANES; i++) {
-        if (!(f->planes & 1u << i)) continue;
-        to.plane[i] = calloc(1, f->plane_bytes(f, (oq_plane)i, n, k));
-        from.plane[i] = to.plane[i];
-    }
-    f->encode(f, &to, x, n, k);
-    assert_ptr_equal(written->dtype, &oq_dtype_f32);
-    assert_int_equal(written->dim[0], n);
-    for (int64_t r = 0; r < n; r++) {
-        f->decode_row(f, want, &from, r, n, k);
-        for (int64_t c = 0; c < k; c++) {
-            float got;
-            memcpy(&got, written->data + (size_t)(r * k + c) * sizeof got, sizeof got);
-            if (!(got >= want[c] && got <= want[c])) fail_msg("%s [%d, %d]", written->name, (int)r, (int)c);
-        }
-    }
-    for (int i = 0; i < OQ_N_PLANES; i++) free(to.plane[i]);
-    free(want);
-    free(x);
-}
-
-/* dequantize, then every layer of the report against the source's plain weight; all else is as it was. */
-static void expect_plain_again(oq_env *env, const char *quantized, const char *to, const oq_json *layers,
-                               const oq_format *f)
-{
-    oq_ckpt *plain = NULL, *written = NULL;
-    done(env, "dequantize", quantized,
-         (const char *const[]){"output", to, "dtype", "f32", "force", "true", NULL}, NULL);
-    assert_int_equal(oq_ckpt_open_folder(env, TRANSFORMER, NULL, &plain), OQ_OK);
-    assert_int_equal(oq_ckpt_open_folder(env, to, NULL, &written), OQ_OK);
-    assert_int_equal(plain->n_tensors, written->n_tensors);
-    assert_int_equal(plain->n_files, written->n_files);
-    size_t n_layers = 0;
-    for (size_t i = 0; i < plain->n_tensors; i++) {
-        const oq_ckpt_tensor *a = &plain->tensors[i], *b = &written->tensors[i];
-        assert_string_equal(a->name, b->name);
-        bool is_layer = false;
-        for (size_t l = 0; l < oq_json_size(layers) && !is_layer; l++) {
-            const char *name = oq_json_string(oq_json_get(oq_json_at(layers, l), "name"));
-            is_layer =
-                strncmp(a->name, name, strlen(name)) == 0 && strcmp(a->name + strlen(name), ".weight") == 0;
-        }
-        if (is_layer) {
-            expect_round_trip(f, a, b);
-            n_layers++;
-        } else {
-            assert_int_equal(a->bytes, b->bytes);
-            assert_memory_equal(a->data, b->data, a->bytes);
-        }
-    }
-    assert_int_equal(n_layers, oq_json_size(layers));
-    oq_ckpt_close(written);
-    oq_ckpt_close(plain);
-}
-
 static void test_layouts(void **state)
 {
     oq_env *env = *state;
@@ -264,8 +116,8 @@ static void test_layouts(void **state)
                 assert_string_equal(oq_json_string(oq_json_get(oq_json_at(layers, l), "format")), r->format);
         if (r->layout) assert_string_equal(oq_json_string(oq_json_get(c, "layout")), r->layout);
         assert_true(oq_json_bool(oq_json_get(json, "verified"), false));
-        if (strcmp(r->quantization, "w4a16") != 0)
-            expect_plain_again(env, out, back, layers, oq_format_find(r->format));
+        expect_plain_again(env, out, back, layers);
+        oq_json_free(json);
         const picture got = draw(env, MODEL, "transformer", out);
         const double db = psnr(&plain, &got);
         if (!(db >= r->db && db < 90))
@@ -282,7 +134,6 @@ static void test_layouts(void **state)
             free(online.pixels);
         }
         free(got.pixels);
-        oq_json_free(json);
     }
     free(plain.pixels);
     free(root);
@@ -343,6 +194,41 @@ static void test_single_files(void **state)
     free(int8.pixels);
     free(direct.pixels);
     free(fp8.pixels);
+    free(root);
+}
+
+/* What --dry-run tells is what is written then: bytes of the tensors, to the byte. */
+static void test_dry_run_is_exact(void **state)
+{
+    static const char *const specs[][2] = {{"nvfp4", "modelopt"},
+                                           {"{\"method\": \"gguf\", \"type\": \"Q4_K\"}", "gguf"},
+                                           {"bitsandbytes", "bitsandbytes"}};
+    oq_env *env = *state;
+    char *root = strdup(scratch_dir(OMNIQ_BINARY_DIR, "quantize-dry")), out[512];
+    snprintf(out, sizeof out, "%s/out", root);
+    for (size_t i = 0; i < 3; i++) {
+        oq_json *dry = NULL, *wet = NULL;
+        oq_ckpt *ckpt = NULL;
+        size_t bytes = 0;
+        done(env, "quantize", TRANSFORMER,
+             (const char *const[]){"quantization", specs[i][0], "layout", specs[i][1], "dry-run", "true",
+                                   NULL},
+             &dry);
+        done(env, "quantize", TRANSFORMER,
+             (const char *const[]){"quantization", specs[i][0], "layout", specs[i][1], "output", out, "force",
+                                   "true", NULL},
+             &wet);
+        oq_json *told = of_transformer(dry, "bytes"), *was = of_transformer(wet, "bytes");
+        assert_int_equal(oq_ckpt_open_folder(env, out, NULL, &ckpt), OQ_OK);
+        for (size_t t = 0; t < ckpt->n_tensors; t++) bytes += ckpt->tensors[t].bytes;
+        assert_int_equal(oq_json_int(told, 0), (int64_t)bytes);
+        assert_int_equal(oq_json_int(was, 0), (int64_t)bytes);
+        oq_ckpt_close(ckpt);
+        oq_json_free(told);
+        oq_json_free(was);
+        oq_json_free(dry);
+        oq_json_free(wet);
+    }
     free(root);
 }
 
@@ -409,6 +295,11 @@ static void test_refusals(void **state)
             (const char *const[]){"quantization", "{\"method\": \"fp8\", \"ignored_layers\": [\"to_outt\"]}",
                                   "output", out, NULL},
             OQ_E_CONFIG, "to_outt");
+    refused(env, TRANSFORMER,
+            (const char *const[]){"quantization", "fp8", "output", file, "layout", "gguf", NULL},
+            OQ_E_MISMATCH, "layout 'gguf' does not hold layer 'noise_refiner.0.attention.to_q'");
+    refused(env, TRANSFORMER, (const char *const[]){"quantization", "gguf", "output", file, NULL}, OQ_E_ARG,
+            "layout 'gguf' is written into a gguf file, whose name ends in '.gguf'");
     scratch_text(root, "taken", "text");
     char taken[512];
     snprintf(taken, sizeof taken, "%s/taken", root);
@@ -454,6 +345,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_layouts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_whole_model, setup, teardown),
         cmocka_unit_test_setup_teardown(test_single_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_dry_run_is_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(test_dry_run_and_choice, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
