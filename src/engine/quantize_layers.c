@@ -275,7 +275,14 @@ static oq_status add_rest(oq_quantize *q, oq_quantize_part *p, bool *claimed)
 
 static oq_status describe_part(oq_quantize *q, oq_quantize_part *p)
 {
+    const char **others = NULL;
+    size_t n_others = 0;
+    OQ_TRY(oq_arena_new(&q->source.arena, p->rewrite.n_jobs + 1, sizeof *others, "tensors", &others));
+    for (size_t i = 0; i < p->rewrite.n_jobs; i++)
+        if (!p->rewrite.jobs[i].to.scheme.weight) others[n_others++] = p->rewrite.jobs[i].out[0]->name;
     const oq_write_component c = {.env = q->env,
+                                  .tensors = others,
+                                  .n_tensors = n_others,
                                   .layers = p->layers,
                                   .n_layers = p->n_layers,
                                   .plain = p->plain,
@@ -291,6 +298,15 @@ static oq_status describe_part(oq_quantize *q, oq_quantize_part *p)
         p->metadata && (!text || oq_json_set(p->metadata, "quantization_config", oq_json_new_string(text)));
     oq_free(q->env, text);
     return ok ? OQ_OK : oq_fail(q->env, OQ_E_NOMEM, "%s: no memory for its metadata", p->name);
+}
+
+/* Weights as the layout's reader takes them. */
+static void adopt_formats(oq_quantize_part *p)
+{
+    for (size_t i = 0; p->layout && p->layout->own && i < p->n_layers; i++) {
+        const oq_format *own = p->layout->own(p->layers[i].scheme.weight);
+        if (own) p->layers[i].scheme.weight = own;
+    }
 }
 
 /* The kind of file that the layout needs; the output's name must not promise another. */
@@ -311,6 +327,7 @@ static oq_status list_part(oq_quantize *q, oq_quantize_part *p, const char *sing
     OQ_TRY(oq_quantize_choose_names(q, p));
     OQ_TRY(oq_quantize_spell_all(q, p));
     if (p->n_layers) OQ_TRY(choose_layout(q, p));
+    adopt_formats(p);
     OQ_TRY(choose_container(q, p, &container));
     OQ_TRY(oq_rewrite_begin(q->env, &q->source.arena, p->part, container, single_name, &p->rewrite));
     bool *claimed = claims_of(q, p->part);

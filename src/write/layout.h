@@ -44,6 +44,8 @@ typedef struct oq_layout {
     const char *producer; /* who reads it, for the report */
     const oq_write_container *container; /* NULL: safetensors */
     bool in_file; /* a single file tells by itself what it is; false: its header carries the metadata for us */
+    /* The format that its reader takes such a weight for, where its bytes mean the last bit otherwise; NULL: the same. */
+    const oq_format *(*own)(const oq_format *f);
     /* The tensors of one layer, their number; 0: the layout does not hold this scheme or shape. */
     int (*spell)(const oq_write_layer *layer, oq_spelled out[OQ_LAYOUT_MAX]);
     /* "quantization_config" of config.json; NULL: none. */

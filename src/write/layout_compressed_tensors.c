@@ -1,5 +1,5 @@
-/* layout_compressed_tensors.c -- llm-compressor's layouts: float-quantized, int-quantized, MXFP8, MXFP4 and integers packed
- * into words, in groups of layers of one scheme. */
+/* layout_compressed_tensors.c -- llm-compressor's layouts: float-quantized, int-quantized, MXFP8, MXFP4, NVFP4 and integers
+ * packed into words, in groups of layers of one scheme. */
 #include "write/layout.h"
 
 #include "base/size.h"
@@ -23,6 +23,8 @@ static const row rows[] = {
     {&oq_format_mxfp8, "mxfp8-quantized", "float", "group", 8, 32},
     {&oq_format_mxfp4, "mxfp4-pack-quantized", "float", "group", 4, 32},
     {&oq_format_mxfp4_q725, "mxfp4-pack-quantized", "float", "group", 4, 32},
+    {&oq_format_nvfp4, "nvfp4-pack-quantized", "float", "tensor_group", 4, 16},
+    {&oq_format_nvfp4_inverse, "nvfp4-pack-quantized", "float", "tensor_group", 4, 16},
 };
 
 static bool find(const oq_format *f, row *out)
@@ -91,12 +93,38 @@ static int spell_mx(const oq_write_layer *l, const row *r, oq_spelled *out)
     return 2;
 }
 
+/* Scales of the tensor are divisors here. */
+static const oq_format *own(const oq_format *f)
+{
+    return f == &oq_format_nvfp4 ? &oq_format_nvfp4_inverse : NULL;
+}
+
+static void put_input_divisor(void *dst, const oq_write_layer *l, const oq_planes *planes)
+{
+    const float divisor = 1.0f / l->input_scale;
+    (void)planes;
+    memcpy(dst, &divisor, sizeof divisor);
+}
+
+static int spell_nvfp4(const oq_write_layer *l, oq_spelled *out)
+{
+    if (l->k % 16 || (l->scheme.act && !(l->input_scale > 0)))
+        return 0; /* activations need a scale that was measured */
+    out[0] = oq_spell_plane(l, ".weight_packed", "U8", OQ_PLANE_DATA, l->n, l->k / 2);
+    out[1] = oq_spell_plane(l, ".weight_scale", "F8_E4M3", OQ_PLANE_SCALE, l->n, l->k / 16);
+    out[2] = oq_spell_plane(l, ".weight_global_scale", "F32", OQ_PLANE_GLOBAL, 1, -1);
+    if (!l->scheme.act) return 3;
+    out[3] = oq_spell_made(".input_global_scale", "F32", sizeof(float), 1, -1, put_input_divisor);
+    return 4;
+}
+
 static int spell(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
 {
     row found, *r = &found;
     if (!find(l->scheme.weight, r)) return 0;
     if (strcmp(r->layout, "pack-quantized") == 0) return l->scheme.act ? 0 : spell_packed(l, r, out);
     if (strncmp(r->layout, "mx", 2) == 0) return spell_mx(l, r, out);
+    if (strncmp(r->layout, "nvfp4", 5) == 0) return spell_nvfp4(l, out);
     const bool block = strcmp(r->strategy, "block") == 0, tensor = strcmp(r->strategy, "tensor") == 0;
     out[0] = oq_spell_plane(l, ".weight", strcmp(r->type, "int") == 0 ? "I8" : "F8_E4M3", OQ_PLANE_DATA, l->n,
                             l->k);
@@ -133,8 +161,9 @@ static oq_json *args_of(const char *type, int bits, const char *strategy, bool s
         oq_json_append(block, oq_json_new_int(128));
     }
     oq_json_set(o, "block_structure", block);
-    if (group == 32 && strcmp(type, "float") == 0)
-        oq_json_set(o, "scale_dtype", oq_json_new_string("torch.uint8"));
+    if (group && strcmp(type, "float") == 0 && group <= 32)
+        oq_json_set(o, "scale_dtype",
+                    oq_json_new_string(group == 32 ? "torch.uint8" : "torch.float8_e4m3fn"));
     return o;
 }
 
@@ -143,7 +172,12 @@ static oq_json *inputs_of(const oq_scheme *s)
     if (!s->act) return oq_json_new_null();
     const int bits = s->act == &oq_dtype_f4_e2m1 ? 4 : 8;
     const char *type = s->act == &oq_dtype_i8 ? "int" : "float";
+    oq_json *local = NULL;
     switch (s->act_scale) {
+    case OQ_ACT_STATIC_NVFP4:
+        local = args_of(type, bits, "tensor_group", true, OQ_ACT_NVFP4_GROUP, true);
+        oq_json_set(local, "dynamic", oq_json_new_string("local"));
+        return local;
     case OQ_ACT_STATIC_TENSOR:
         return args_of(type, bits, "tensor", true, 0, false);
     case OQ_ACT_DYNAMIC_TOKEN:
@@ -212,8 +246,10 @@ static oq_json *config(const oq_write_component *c)
 
 const oq_layout oq_layout_compressed_tensors = {
     .name = "compressed-tensors",
-    .help = "FP8 (tensor, channel, 128x128), INT8, MXFP8, MXFP4, integers of 2, 3, 4, 8 bits in groups",
+    .help =
+        "FP8 (tensor, channel, 128x128), INT8, MXFP8, MXFP4, NVFP4, integers of 2, 3, 4, 8 bits in groups",
     .producer = "llm-compressor",
+    .own = own,
     .spell = spell,
     .config = config,
 };

@@ -255,6 +255,7 @@ static void test_zero_and_bad_weights(void **state)
         f->decode_row(f, row, &v, 0, 1, 130);
         for (int c = 0; c < 130; c++) assert_true(row[c] == 0.0f);
         weight_free(&w);
+        if (f->block && !f->block->poison) continue; /* cannot say it: who encodes looks at the weights */
         w = weight_of(f, bad, 1, 130);
         v = view(&w.planes);
         f->decode_row(f, row, &v, 0, 1, 130);
