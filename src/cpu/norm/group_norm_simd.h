@@ -13,25 +13,25 @@ typedef struct group_job {
     int64_t first_col, n_cols; /* whole groups, n_cols <= CELLS */
     int64_t n_pieces, n_strips;
     double sum[CELLS], squares[CELLS];              /* [piece][col] */
-    float mean[CELLS], scale[CELLS], offset[CELLS]; /* [col] y = (x - mean) * scale + offset */
+    float mean[CELLS + VF], scale[CELLS + VF], offset[CELLS + VF]; /* [col] y = (x - mean) * scale + offset */
 } group_job;
 
 /* Adds up to FLUSH_ROWS rows of one strip, then empties the vectors into the doubles. */
-static void sum_strip(const group_job *job, int64_t row, int64_t end, int64_t col, double *sum,
-                      double *squares)
+OQ_INLINE void sum_strip(const group_job *job, int64_t row, int64_t end, int64_t col, double *sum,
+                         double *squares, const bool xb)
 {
     const int64_t left = job->n_cols - col, at = job->first_col + col;
     const void *origin = oq_elem_row(&job->a->x, job->first_row);
     vf shift[4], s[4], q[4];
     for (int v = 0; v < 4; v++) {
-        shift[v] = v * VF < left ? v_get(origin, job->xb, at + v * VF, left - v * VF) : v_zero();
+        shift[v] = v * VF < left ? v_get(origin, xb, at + v * VF, left - v * VF) : v_zero();
         s[v] = q[v] = v_zero();
     }
     for (; row < end; row++) {
         const void *x = oq_elem_row(&job->a->x, row);
         for (int v = 0; v < 4; v++) {
             if (v * VF >= left) break;
-            const vf d = v_sub(v_get(x, job->xb, at + v * VF, left - v * VF), shift[v]);
+            const vf d = v_sub(v_get(x, xb, at + v * VF, left - v * VF), shift[v]);
             s[v] = v_add(s[v], d);
             q[v] = v_fma(d, d, q[v]);
         }
@@ -58,7 +58,10 @@ static void sum_task(void *user, int64_t i, int worker)
     for (int64_t j = 0; j < STRIP && col + j < job->n_cols; j++) sum[j] = squares[j] = 0;
     for (int64_t row = first; row < end; row += FLUSH_ROWS) {
         const int64_t stop = row + FLUSH_ROWS < end ? row + FLUSH_ROWS : end;
-        sum_strip(job, job->first_row + row, job->first_row + stop, col, sum, squares);
+        if (job->xb)
+            sum_strip(job, job->first_row + row, job->first_row + stop, col, sum, squares, true);
+        else
+            sum_strip(job, job->first_row + row, job->first_row + stop, col, sum, squares, false);
     }
 }
 
@@ -91,28 +94,59 @@ static void settle_group(group_job *job, int64_t col, int64_t width)
     }
 }
 
-OQ_INLINE void apply_rows(const group_job *job, int64_t first, int64_t end, bool silu)
+#define APPLY_ROWS 32 /* of one strip at a time: they stay in the first cache level while all strips pass */
+
+typedef enum apply_kind { PLAIN, SILU, SILU_SHORT } apply_kind;
+
+/* `count` whole vectors (the last one short where left < count * VF) of columns from `col` on, their parameters in
+ * registers, over some rows. */
+OQ_INLINE void apply_strip(const group_job *job, int64_t row, int64_t end, int64_t col, const int count,
+                           const bool xb, const bool yb, const apply_kind kind)
 {
-    const oq_norm_args *a = job->a;
-    for (int64_t i = job->first_row + first; i < job->first_row + end; i++) {
-        const void *x = oq_elem_row(&a->x, i);
-        void *y = oq_elem_row(&a->y, i);
-        for (int64_t j = 0; j < job->n_cols; j += VF) {
-            const int64_t n = job->n_cols - j, at = job->first_col + j;
-            vf v = v_sub(v_get(x, job->xb, at, n), v_param(job->mean, j, n, 0.0f));
-            v = v_fma(v, v_param(job->scale, j, n, 0.0f), v_param(job->offset, j, n, 0.0f));
-            v_put(y, job->yb, at, n, silu ? v_swish(v, 1.0f) : v);
+    const int64_t left = job->n_cols - col, at = job->first_col + col;
+    vf mean[2], scale[2], offset[2];
+    for (int v = 0; v < count; v++) {
+        mean[v] = v_load(job->mean + col + v * VF);
+        scale[v] = v_load(job->scale + col + v * VF);
+        offset[v] = v_load(job->offset + col + v * VF);
+    }
+    for (; row < end; row++) {
+        const void *const x = oq_elem_row(&job->a->x, row);
+        void *const y = oq_elem_row(&job->a->y, row);
+        OQ_UNROLL
+        for (int v = 0; v < count; v++) {
+            const int64_t n = left - v * VF;
+            vf r = v_sub(v_get(x, xb, at + v * VF, n), mean[v]);
+            r = v_fma(r, scale[v], offset[v]);
+            if (kind == SILU) r = v_swish(r, 1.0f);
+            if (kind == SILU_SHORT) r = v_silu_short(r);
+            v_put(y, yb, at + v * VF, n, r);
         }
+    }
+}
+
+OQ_INLINE void apply_rows(const group_job *job, int64_t first, int64_t end, const bool xb, const bool yb,
+                          const apply_kind kind)
+{
+    for (int64_t row = first; row < end; row += APPLY_ROWS) {
+        const int64_t stop = row + APPLY_ROWS < end ? row + APPLY_ROWS : end;
+        int64_t col = 0;
+        for (; col + VF < job->n_cols; col += 2 * VF) apply_strip(job, row, stop, col, 2, xb, yb, kind);
+        if (col < job->n_cols) apply_strip(job, row, stop, col, 1, xb, yb, kind);
     }
 }
 
 static void apply_task(const void *args, int64_t first, int64_t end)
 {
     const group_job *job = args;
-    if (job->a->silu)
-        apply_rows(job, first, end, true);
+    const apply_kind kind = job->a->silu ? job->yb ? SILU_SHORT : SILU : PLAIN;
+    first += job->first_row, end += job->first_row;
+    if (kind == SILU_SHORT && job->xb)
+        apply_rows(job, first, end, true, true, SILU_SHORT);
+    else if (kind == SILU && !job->xb)
+        apply_rows(job, first, end, false, false, SILU);
     else
-        apply_rows(job, first, end, false);
+        apply_rows(job, first, end, job->xb, job->yb, kind);
 }
 
 static void group_norm(oq_device *d, const oq_norm_args *a)

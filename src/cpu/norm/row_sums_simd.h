@@ -1,4 +1,4 @@
-/* row_sums_simd.h -- the sums that RMS and layer norms need, over pieces of a row: f32 in two vectors of partial sums. One
+/* row_sums_simd.h -- the sums that RMS and layer norms need, over pieces of a row: f32 in four vectors of partial sums. One
  * order for all who use them, so a norm gives the same bits alone and inside of a fusion. */
 #ifndef OQ_CPU_ROW_SUMS_SIMD_H
 #define OQ_CPU_ROW_SUMS_SIMD_H
@@ -15,52 +15,63 @@ OQ_INLINE vf keep_first(vf x, int64_t n)
     return n >= VF ? x : v_if_less(v_load(lane), v_set((float)n), x, v_zero());
 }
 
+enum { ROW_SUMS = 4 }; /* running sums: one alone would wait for itself */
+
+OQ_INLINE float sums_total(const vf *s)
+{
+    return v_sum(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])));
+}
+
 OQ_INLINE float sum_of_squares(const void *x, bool bf16, int64_t first, int64_t n)
 {
-    vf s0 = v_zero(), s1 = v_zero();
+    vf s[ROW_SUMS] = {v_zero(), v_zero(), v_zero(), v_zero()};
     int64_t j = 0;
-    for (; j + 2 * VF <= n; j += 2 * VF) {
-        const vf a = v_get(x, bf16, first + j, VF), b = v_get(x, bf16, first + j + VF, VF);
-        s0 = v_fma(a, a, s0);
-        s1 = v_fma(b, b, s1);
+    for (; j + ROW_SUMS * VF <= n; j += ROW_SUMS * VF) {
+        OQ_UNROLL
+        for (int i = 0; i < ROW_SUMS; i++) {
+            const vf a = v_get(x, bf16, first + j + i * VF, VF);
+            s[i] = v_fma(a, a, s[i]);
+        }
     }
     for (; j < n; j += VF) {
         const vf a = v_get(x, bf16, first + j, n - j);
-        s0 = v_fma(a, a, s0);
+        s[0] = v_fma(a, a, s[0]);
     }
-    return v_sum(v_add(s0, s1));
+    return sums_total(s);
 }
 
 /* Sums of x - x0: a row of one value has exactly that mean. */
 OQ_INLINE float row_mean(const void *x, bool bf16, int64_t n)
 {
     float x0[VF];
-    vf s0 = v_zero(), s1 = v_zero();
+    vf s[ROW_SUMS] = {v_zero(), v_zero(), v_zero(), v_zero()};
     v_store(x0, v_get(x, bf16, 0, 1));
     const vf shift = v_set(x0[0]);
     int64_t j = 0;
-    for (; j + 2 * VF <= n; j += 2 * VF) {
-        s0 = v_add(s0, v_sub(v_get(x, bf16, j, VF), shift));
-        s1 = v_add(s1, v_sub(v_get(x, bf16, j + VF, VF), shift));
+    for (; j + ROW_SUMS * VF <= n; j += ROW_SUMS * VF) {
+        OQ_UNROLL
+        for (int i = 0; i < ROW_SUMS; i++) s[i] = v_add(s[i], v_sub(v_get(x, bf16, j + i * VF, VF), shift));
     }
-    for (; j < n; j += VF) s0 = v_add(s0, keep_first(v_sub(v_get(x, bf16, j, n - j), shift), n - j));
-    return x0[0] + v_sum(v_add(s0, s1)) / (float)n;
+    for (; j < n; j += VF) s[0] = v_add(s[0], keep_first(v_sub(v_get(x, bf16, j, n - j), shift), n - j));
+    return x0[0] + sums_total(s) / (float)n;
 }
 
 OQ_INLINE float row_variance(const void *x, bool bf16, int64_t n, vf mean)
 {
-    vf s0 = v_zero(), s1 = v_zero();
+    vf s[ROW_SUMS] = {v_zero(), v_zero(), v_zero(), v_zero()};
     int64_t j = 0;
-    for (; j + 2 * VF <= n; j += 2 * VF) {
-        const vf a = v_sub(v_get(x, bf16, j, VF), mean), b = v_sub(v_get(x, bf16, j + VF, VF), mean);
-        s0 = v_fma(a, a, s0);
-        s1 = v_fma(b, b, s1);
+    for (; j + ROW_SUMS * VF <= n; j += ROW_SUMS * VF) {
+        OQ_UNROLL
+        for (int i = 0; i < ROW_SUMS; i++) {
+            const vf a = v_sub(v_get(x, bf16, j + i * VF, VF), mean);
+            s[i] = v_fma(a, a, s[i]);
+        }
     }
     for (; j < n; j += VF) {
         const vf a = keep_first(v_sub(v_get(x, bf16, j, n - j), mean), n - j);
-        s0 = v_fma(a, a, s0);
+        s[0] = v_fma(a, a, s[0]);
     }
-    return v_sum(v_add(s0, s1)) / (float)n;
+    return sums_total(s) / (float)n;
 }
 
 #endif

@@ -36,55 +36,83 @@ OQ_INLINE const void *operand_row(const oq_tensor *t, int64_t i)
     return t->rows == 0 ? NULL : oq_elem_row(t, t->rows == 1 ? 0 : i);
 }
 
+typedef struct row_types { /* which tensors are BF16: constants where this is used */
+    bool x, r, h, gate, scale, shift;
+} row_types;
+
 /* x += gate * r_norm(r) */
-OQ_INLINE void residual_row(const oq_rows_args *a, int64_t i, oq_row_norm_kind kind)
+OQ_INLINE void residual_row(const oq_rows_args *a, int64_t i, oq_row_norm_kind kind, const row_types t)
 {
-    const bool xb = oq_elem_is_bf16(&a->x), rb = oq_elem_is_bf16(&a->r);
-    const bool gb = a->gate.rows && oq_elem_is_bf16(&a->gate);
     const int64_t n = a->x.cols;
     const void *const r = oq_elem_row(&a->r, i), *const gate = operand_row(&a->gate, i);
     void *const x = oq_elem_row(&a->x, i);
-    const row_stats s = kind ? stats_of(&a->r_norm, r, rb, n) : (row_stats){0};
+    const row_stats s = kind ? stats_of(&a->r_norm, r, t.r, n) : (row_stats){0};
     for (int64_t j = 0; j < n; j += VF) {
-        vf v = normed(kind, &a->r_norm, s, v_get(r, rb, j, n - j), rb, j, n - j);
-        if (gate) v = v_mul(v_get(gate, gb, j, n - j), v);
-        if (gate && xb) v = v_round_bf16(v);
-        v_put(x, xb, j, n - j, v_add(v_get(x, xb, j, n - j), v));
+        vf v = normed(kind, &a->r_norm, s, v_get(r, t.r, j, n - j), t.r, j, n - j);
+        if (gate) v = v_mul(v_get(gate, t.gate, j, n - j), v);
+        if (gate && t.x) v = v_round_bf16(v);
+        v_put(x, t.x, j, n - j, v_add(v_get(x, t.x, j, n - j), v));
     }
 }
 
 /* h = norm(x) * (one + scale) + shift */
-OQ_INLINE void result_row(const oq_rows_args *a, int64_t i, oq_row_norm_kind kind)
+OQ_INLINE void result_row(const oq_rows_args *a, int64_t i, oq_row_norm_kind kind, const row_types t)
 {
-    const bool xb = oq_elem_is_bf16(&a->x), hb = oq_elem_is_bf16(&a->h);
-    const bool sb = a->scale.rows && oq_elem_is_bf16(&a->scale);
-    const bool tb = a->shift.rows && oq_elem_is_bf16(&a->shift);
     const int64_t n = a->x.cols;
     const void *const x = oq_elem_row(&a->x, i);
     const void *const scale = operand_row(&a->scale, i), *const shift = operand_row(&a->shift, i);
     void *const h = oq_elem_row(&a->h, i);
-    const row_stats s = kind ? stats_of(&a->norm, x, xb, n) : (row_stats){0};
+    const row_stats s = kind ? stats_of(&a->norm, x, t.x, n) : (row_stats){0};
     const vf one = v_set(a->one);
     for (int64_t j = 0; j < n; j += VF) {
-        vf v = normed(kind, &a->norm, s, v_get(x, xb, j, n - j), hb, j, n - j);
-        if (scale) v = v_mul(v, v_add(one, v_get(scale, sb, j, n - j)));
-        if (shift) v = v_add(v, v_get(shift, tb, j, n - j));
-        v_put(h, hb, j, n - j, v);
+        vf v = normed(kind, &a->norm, s, v_get(x, t.x, j, n - j), t.h, j, n - j);
+        if (scale) v = v_mul(v, v_add(one, v_get(scale, t.scale, j, n - j)));
+        if (shift) v = v_add(v, v_get(shift, t.shift, j, n - j));
+        v_put(h, t.h, j, n - j, v);
     }
 }
 
-static void rows_walk(const oq_rows_args *a, int64_t first, int64_t end)
+OQ_INLINE void walk(const oq_rows_args *a, int64_t first, int64_t end, const row_types t)
 {
     const bool residual = a->r.rows != 0;
     const bool result = a->h.rows != 0 && (a->norm.kind || a->scale.rows || a->shift.rows);
     for (int64_t i = first; i < end; i++) {
-        if (residual && a->r_norm.kind == OQ_NO_NORM) residual_row(a, i, OQ_NO_NORM);
-        if (residual && a->r_norm.kind == OQ_RMS_NORM) residual_row(a, i, OQ_RMS_NORM);
-        if (residual && a->r_norm.kind == OQ_LAYER_NORM) residual_row(a, i, OQ_LAYER_NORM);
-        if (result && a->norm.kind == OQ_NO_NORM) result_row(a, i, OQ_NO_NORM);
-        if (result && a->norm.kind == OQ_RMS_NORM) result_row(a, i, OQ_RMS_NORM);
-        if (result && a->norm.kind == OQ_LAYER_NORM) result_row(a, i, OQ_LAYER_NORM);
+        if (residual && a->r_norm.kind == OQ_NO_NORM) residual_row(a, i, OQ_NO_NORM, t);
+        if (residual && a->r_norm.kind == OQ_RMS_NORM) residual_row(a, i, OQ_RMS_NORM, t);
+        if (residual && a->r_norm.kind == OQ_LAYER_NORM) residual_row(a, i, OQ_LAYER_NORM, t);
+        if (result && a->norm.kind == OQ_NO_NORM) result_row(a, i, OQ_NO_NORM, t);
+        if (result && a->norm.kind == OQ_RMS_NORM) result_row(a, i, OQ_RMS_NORM, t);
+        if (result && a->norm.kind == OQ_LAYER_NORM) result_row(a, i, OQ_LAYER_NORM, t);
     }
+}
+
+OQ_INLINE bool is_bf16_or_absent(const oq_tensor *t)
+{
+    return t->rows == 0 || oq_elem_is_bf16(t);
+}
+
+OQ_INLINE bool is_f32_or_absent(const oq_tensor *t)
+{
+    return t->rows == 0 || !oq_elem_is_bf16(t);
+}
+
+/* The mixes that networks have, each with loops of its own: all BF16, BF16 under an F32 modulation, all F32; then any. */
+static void rows_walk(const oq_rows_args *a, int64_t first, int64_t end)
+{
+    const bool low = oq_elem_is_bf16(&a->x) && is_bf16_or_absent(&a->r) && is_bf16_or_absent(&a->h);
+    const bool high = !oq_elem_is_bf16(&a->x) && is_f32_or_absent(&a->r) && is_f32_or_absent(&a->h);
+    const bool low_mod = is_bf16_or_absent(&a->gate) && is_bf16_or_absent(&a->scale) && is_bf16_or_absent(&a->shift);
+    const bool high_mod = is_f32_or_absent(&a->gate) && is_f32_or_absent(&a->scale) && is_f32_or_absent(&a->shift);
+    if (low && low_mod)
+        walk(a, first, end, (row_types){true, true, true, true, true, true});
+    else if (low && high_mod)
+        walk(a, first, end, (row_types){true, true, true, false, false, false});
+    else if (high && high_mod)
+        walk(a, first, end, (row_types){false, false, false, false, false, false});
+    else
+        walk(a, first, end,
+             (row_types){oq_elem_is_bf16(&a->x), oq_elem_is_bf16(&a->r), oq_elem_is_bf16(&a->h),
+                         oq_elem_is_bf16(&a->gate), oq_elem_is_bf16(&a->scale), oq_elem_is_bf16(&a->shift)});
 }
 
 static void rows_piece(const void *args, int64_t first, int64_t end)

@@ -29,6 +29,11 @@ OQ_INLINE vf v_div(vf a, vf b)
 {
     return _mm256_div_ps(a, b);
 }
+/* 1 / a; vec_512.h has a shorter one */
+OQ_INLINE vf v_inverse_short(vf a)
+{
+    return _mm256_div_ps(_mm256_set1_ps(1.0f), a);
+}
 OQ_INLINE vf v_fma(vf a, vf b, vf c)
 {
     return _mm256_fmadd_ps(a, b, c);

@@ -29,6 +29,11 @@ OQ_INLINE vf v_div(vf a, vf b)
 {
     return _mm512_div_ps(a, b);
 }
+/* 1 / a within 2^-14, for 1 <= a <= 2^126 */
+OQ_INLINE vf v_inverse_short(vf a)
+{
+    return _mm512_rcp14_ps(a);
+}
 OQ_INLINE vf v_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);
@@ -124,11 +129,11 @@ OQ_INLINE vf v_load_bf16_n(const uint16_t *p, int64_t n)
 /* Nearest even in the upper halves; the lower halves are whatever. NaN stays NaN, quiet. */
 OQ_INLINE __m512i v_bf16_bits(vf x)
 {
-    const __m512i u = _mm512_castps_si512(x);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    const __m512i up = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    const __m512i quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x400000));
-    return _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), up, quiet);
+    const __m512i u = _mm512_castps_si512(x), quiet = _mm512_set1_epi32(0x400000);
+    const __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
+    const __m512i below = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+    const __m512i up = _mm512_mask_sub_epi32(below, odd, below, _mm512_set1_epi32(-1));
+    return _mm512_mask_or_epi32(up, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), u, quiet);
 }
 
 OQ_INLINE vf v_round_bf16(vf x)
@@ -136,9 +141,12 @@ OQ_INLINE vf v_round_bf16(vf x)
     return _mm512_castsi512_ps(_mm512_and_si512(v_bf16_bits(x), _mm512_set1_epi32((int)0xffff0000u)));
 }
 
+/* The upper halves side by side: one permutation, where shifting and narrowing are three instructions. */
 OQ_INLINE __m256i v_to_bf16(vf x)
 {
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(v_bf16_bits(x), 16));
+    const __m256i upper = _mm256_setr_epi16(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return _mm512_castsi512_si256(
+        _mm512_permutexvar_epi16(_mm512_castsi256_si512(upper), v_bf16_bits(x)));
 }
 
 OQ_INLINE void v_store_bf16(uint16_t *p, vf x)
