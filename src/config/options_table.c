@@ -227,10 +227,12 @@ static const oq_option_info rows[] = {
      "one JSON object on standard output"},
 
     /* ---- benchmark ----------------------------------------------------------------------------------------- */
-    {"only", NULL, OQ_OPTION_CHOICE, 0, 0, "kernels,layers,whole", "all three", "bench", "benchmark", "WORD",
-     "one part of the benchmark"},
+    {"only", NULL, OQ_OPTION_CHOICE, 0, 0, "kernels,layers,whole,blocks", "the first three", "bench",
+     "benchmark", "WORD",
+     "one part of the benchmark; 'blocks' are single blocks of published transformers, with some GB of "
+     "made-up weights"},
     {"filter", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "bench", "benchmark", "GLOB",
-     "only the kernels whose name matches"},
+     "only the kernels (or blocks) whose name matches"},
     {"seconds", NULL, OQ_OPTION_REAL, 0.001, 60, NULL, "0.2", "bench", "benchmark", "X",
      "least time spent on one measurement"},
     {"compare", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "bench", "benchmark", NULL,

@@ -4,6 +4,8 @@
 
 #include "engine/command.h"
 
+typedef struct oq_bench_peer oq_bench_peer; /* see below */
+
 typedef struct oq_bench {
     oq_env *env;
     oq_options *options;
@@ -28,10 +30,12 @@ oq_status oq_bench_add(oq_bench *b, const oq_bench_row *row, double *ms, size_t 
 oq_status oq_bench_kernels(oq_bench *b);
 oq_status oq_bench_layers(oq_bench *b);
 oq_status oq_bench_whole(oq_bench *b);
+/* One block of each family's published transformer, made-up weights; beside the peer's where there is one (else NULL). */
+oq_status oq_bench_blocks(oq_bench *b, oq_bench_peer *peer);
+/* Attention over a video's tokens: plain, quantized, block-sparse. */
+oq_status oq_bench_long_attention(oq_bench *b);
 
 /* ---- beside a peer: tools/dev/peer, one Python process with torch and diffusers that takes one order a line ---- */
-
-typedef struct oq_bench_peer oq_bench_peer;
 
 /* Starts it; NOTFOUND outside omniq's repository. */
 oq_status oq_bench_peer_start(oq_bench *b, oq_bench_peer **out);
@@ -40,6 +44,29 @@ oq_status oq_bench_peer_start(oq_bench *b, oq_bench_peer **out);
 oq_status oq_bench_peer_ask(oq_bench_peer *peer, oq_json **answer, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void oq_bench_peer_stop(oq_bench_peer *peer);
+/* The peer gets ready for `order`; *absent: it cannot, and has said why. name[n]: what it calls itself. */
+oq_status oq_bench_peer_order(oq_bench *b, oq_bench_peer *peer, const char *order, char *name, size_t n, bool *absent);
+
+enum { OQ_BENCH_PAIRS = 15, OQ_BENCH_MOST_PAIRS = 64 };
+
+typedef struct oq_bench_pairing { /* two sides that take turns */
+    oq_bench *b;
+    oq_bench_peer *peer; /* NULL: the peer is `other` of ours */
+    oq_bench_fn run, other;
+    void *user, *other_user;
+    bool cold;     /* no call to warm up */
+    int pairs;     /* at most OQ_BENCH_MOST_PAIRS */
+    oq_pool *pool; /* NULL: on this thread */
+} oq_bench_pairing;
+
+typedef struct oq_bench_pair_row {
+    const char *op, *shape, *dtype, *kernel, *peer;
+    int threads;
+    double flops;
+} oq_bench_pair_row;
+
+/* Adds a row: medians of both sides, median of the ratios and its spread. */
+oq_status oq_bench_turns(const oq_bench_pairing *p, const oq_bench_pair_row *row);
 
 /* Ours and the peer's in turns, at least 15 each: the median of their ratios with its spread, on all threads and on one. */
 oq_status oq_bench_compare(oq_bench *b);

@@ -146,19 +146,19 @@ static void run_conv(oq_bench_case *c)
     c->u.conv.kernel->run(c->device, &c->u.conv.args);
 }
 
-static oq_status fill_conv(oq_bench_case *c, int64_t side, const oq_dtype *type)
+static oq_status fill_conv(oq_bench_case *c, int64_t side, int64_t frames, const oq_dtype *type)
 {
     oq_conv2d_args *const a = &c->u.conv.args;
     const oq_conv2d_spec *const s = a->spec = &c->u.conv.spec;
-    const size_t n = (size_t)(s->c_out * s->c_in) * (size_t)(s->kh * s->kw);
-    const int64_t out = oq_conv2d_out_h(s, side) * oq_conv2d_out_w(s, side);
+    const size_t n = (size_t)(s->c_out * s->c_in) * (size_t)(oq_conv2d_taps_t(s) * s->kh * s->kw);
+    const int64_t out = oq_conv2d_out_frames(s, frames) * oq_conv2d_out_h(s, side) * oq_conv2d_out_w(s, side);
     void *packed = NULL;
     float *weight = NULL;
-    a->batch = 1, a->h = a->w = side;
+    a->batch = 1, a->h = a->w = side, a->frames = frames;
     OQ_TRY(oq_arena_new(&c->arena, n, sizeof *weight, "bench", &weight));
     OQ_TRY(make_aligned(&c->arena, c->u.conv.kernel->packed_bytes(s), &packed));
     OQ_TRY(make_aligned(&c->arena, c->u.conv.kernel->scratch_bytes(s, 1, side, side), &a->scratch));
-    OQ_TRY(make_tensor(&c->arena, type, side * side, s->c_in, &a->x));
+    OQ_TRY(make_tensor(&c->arena, type, frames * side * side, s->c_in, &a->x));
     OQ_TRY(make_tensor(&c->arena, type, out, s->c_out, &a->y));
     fill(weight, n);
     c->u.conv.kernel->pack(packed, weight, s);
@@ -167,7 +167,7 @@ static oq_status fill_conv(oq_bench_case *c, int64_t side, const oq_dtype *type)
 }
 
 oq_status oq_bench_case_conv(oq_bench_case *c, oq_env *env, oq_device *device, const oq_conv2d_kernel *kernel,
-                             oq_conv2d_spec spec, int64_t side, const oq_dtype *type)
+                             oq_conv2d_spec spec, int64_t side, int64_t frames, const oq_dtype *type)
 {
     begin(c, env, device);
     spec.compute = type;
@@ -176,9 +176,10 @@ oq_status oq_bench_case_conv(oq_bench_case *c, oq_env *env, oq_device *device, c
     c->u.conv.spec = spec;
     c->kernel = c->u.conv.kernel->name;
     c->flops = 2.0 * (double)(oq_conv2d_out_h(&spec, side) * oq_conv2d_out_w(&spec, side)) *
-               (double)(spec.c_in * spec.c_out) * spec.kh * spec.kw;
+               (double)(oq_conv2d_out_frames(&spec, frames) * spec.c_in * spec.c_out) * spec.kh * spec.kw *
+               oq_conv2d_taps_t(&spec);
     c->run = run_conv;
-    return finish(c, fill_conv(c, side, type));
+    return finish(c, fill_conv(c, side, frames, type));
 }
 
 /* ---- norms --------------------------------------------------------------------------------------------- */
@@ -211,7 +212,7 @@ oq_status oq_bench_case_group_norm(oq_bench_case *c, oq_env *env, oq_device *dev
 /* In one pass where the device has one. */
 static void run_modulate(oq_bench_case *c)
 {
-    const oq_rows_args *const r = &c->u.rows;
+    const oq_rows_args *const r = &c->rows;
     const oq_ops *const ops = &c->device->ops;
     if (ops->rows) {
         ops->rows(c->device, r);
@@ -223,7 +224,7 @@ static void run_modulate(oq_bench_case *c)
 
 static oq_status fill_modulate(oq_bench_case *c, int64_t rows, int64_t cols, const oq_dtype *type)
 {
-    oq_rows_args *const r = &c->u.rows;
+    oq_rows_args *const r = &c->rows;
     *r = (oq_rows_args){.norm = {.kind = OQ_LAYER_NORM, .eps = 1e-5f}, .one = 1};
     OQ_TRY(make_tensor(&c->arena, type, rows, cols, &r->x));
     OQ_TRY(make_tensor(&c->arena, type, rows, cols, &r->h));
@@ -238,4 +239,36 @@ oq_status oq_bench_case_modulate(oq_bench_case *c, oq_env *env, oq_device *devic
     c->kernel = "norm, modulate";
     c->run = run_modulate;
     return finish(c, fill_modulate(c, rows, cols, type));
+}
+
+static void run_modulate_then_linear(oq_bench_case *c)
+{
+    run_modulate(c);
+    run_linear(c);
+}
+
+static oq_status fill_quantize(oq_bench_case *c, int64_t rows, int64_t cols)
+{
+    OQ_TRY(fill_modulate(c, rows, cols, &oq_dtype_bf16));
+    OQ_TRY(fill_linear(c, rows, &oq_dtype_bf16));
+    if (!c->u.linear.kernel->fuses || !(c->u.linear.kernel->fuses(&c->u.linear.spec) & OQ_FUSE_ROWS)) {
+        c->run = run_modulate_then_linear;
+        return OQ_OK;
+    }
+    c->u.linear.args.x = c->rows.h;
+    c->u.linear.args.rows = &c->rows;
+    return OQ_OK;
+}
+
+oq_status oq_bench_case_quantize(oq_bench_case *c, oq_env *env, oq_device *device, int64_t rows, int64_t cols)
+{
+    begin(c, env, device);
+    c->u.linear.spec = (oq_linear_spec){
+        {.weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
+        32,
+        cols};
+    c->u.linear.kernel = oq_backend_cpu.find_linear(device, &c->u.linear.spec);
+    c->kernel = "norm, modulate, quantize";
+    c->run = run_linear;
+    return finish(c, fill_quantize(c, rows, cols));
 }

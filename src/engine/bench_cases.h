@@ -29,8 +29,8 @@ typedef struct oq_bench_case {
             oq_conv2d_args          args;
         } conv;
         oq_norm_args norm;
-        oq_rows_args rows;
     } u;
+    oq_rows_args rows; /* of modulate and quantize */
 } oq_bench_case;
 
 /* `kernel` NULL: the one that a plan would choose. After a failure there is nothing to free. */
@@ -38,14 +38,18 @@ oq_status oq_bench_case_linear(oq_bench_case *c, oq_env *env, oq_device *device,
                                oq_linear_spec spec, int64_t m, const oq_dtype *activation);
 oq_status oq_bench_case_attention(oq_bench_case *c, oq_env *env, oq_device *device, const oq_attention_kernel *kernel,
                                   oq_attention_spec spec, int64_t tokens, const oq_dtype *type);
+/* Of one picture, or of one video where spec.kt > 0. */
 oq_status oq_bench_case_conv(oq_bench_case *c, oq_env *env, oq_device *device, const oq_conv2d_kernel *kernel,
-                             oq_conv2d_spec spec, int64_t side, const oq_dtype *type);
+                             oq_conv2d_spec spec, int64_t side, int64_t frames, const oq_dtype *type);
 /* silu(group norm) of a picture, 32 groups. */
 oq_status oq_bench_case_group_norm(oq_bench_case *c, oq_env *env, oq_device *device, int64_t channels, int64_t side,
                                    const oq_dtype *type);
 /* layer norm, (1 + scale) x + shift. */
 oq_status oq_bench_case_modulate(oq_bench_case *c, oq_env *env, oq_device *device, int64_t rows, int64_t cols,
                                  const oq_dtype *type);
+/* The same of BF16 rows, then a scale per row and int8: as an int8 product takes it in, here of 32 columns, which it
+ * multiplies too. */
+oq_status oq_bench_case_quantize(oq_bench_case *c, oq_env *env, oq_device *device, int64_t rows, int64_t cols);
 void oq_bench_case_free(oq_bench_case *c);
 
 #endif

@@ -1,7 +1,4 @@
-/* bench_compare.c -- ours beside torch and diffusers. A figure of another minute is worth nothing on a machine that is
- * shared, so the two take turns: each turn is one call to warm up and then calls for some milliseconds, of which the
- * median counts; a row is the median of the turns' ratios, with what lies between a tenth and nine tenths of them. Between
- * turns both sides' threads get time to fall asleep. */
+/* bench_compare.c -- ours beside torch and diffusers: which operations, and whole pictures. */
 #include "engine/bench.h"
 
 #include "base/pool.h"
@@ -20,126 +17,19 @@
 
 extern char **environ;
 
-enum { PAIRS = 15, FRESH_PAIRS = 3, MOST_PAIRS = 64, MOST_CALLS = 512 };
-#define SETTLE_S 0.008 /* an OpenMP runtime spins for milliseconds after its last call */
-
-typedef struct pairing { /* one row */
-    oq_bench *b;
-    oq_bench_peer *peer; /* NULL: the peer is `other` of ours */
-    oq_bench_fn run, other;
-    void *user, *other_user;
-    bool cold; /* no call to warm up */
-    int pairs;
-    oq_pool *pool; /* NULL: on this thread */
-} pairing;
-
-typedef struct compare_row {
-    const char *op, *shape, *dtype, *kernel, *peer;
-    int threads;
-    double flops;
-} compare_row;
-
-/* All turns of one side together take as long as one measurement of the plain benchmark. */
-static double turn_s(const oq_bench *b)
-{
-    return b->seconds / PAIRS;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void settle(void)
-{
-    const struct timespec t = {0, (long)(SETTLE_S * 1e9)};
-    nanosleep(&t, NULL);
-}
-
-static oq_status our_turn(const pairing *p, oq_bench_fn run, void *user, double *ms)
-{
-    double times[MOST_CALLS];
-    size_t n = 0;
-    oq_status st = OQ_OK;
-    oq_pool_hot_begin(p->pool);
-    if (!p->cold) st = run(user);
-    const double start = oq_now_s();
-    while (st == OQ_OK && n < MOST_CALLS && (n == 0 || oq_now_s() - start < turn_s(p->b))) {
-        const double begin = oq_now_s();
-        st = run(user);
-        times[n++] = (oq_now_s() - begin) * 1e3;
-    }
-    oq_pool_hot_end(p->pool);
-    OQ_TRY(st);
-    qsort(times, n, sizeof *times, by_value);
-    *ms = times[n / 2];
-    return OQ_OK;
-}
-
-static oq_status their_turn(const pairing *p, double *ms)
-{
-    oq_json *answer = NULL;
-    if (!p->peer) return our_turn(p, p->other, p->other_user, ms);
-    OQ_TRY(oq_bench_peer_ask(p->peer, &answer, "turn %g", turn_s(p->b)));
-    *ms = oq_json_real(oq_json_get(answer, "ms"), 0);
-    oq_json_free(answer);
-    return *ms > 0 ? OQ_OK : oq_fail(p->b->env, OQ_E_IO, "the peer has no time for its turn");
-}
-
-static void add_row(oq_bench *b, const compare_row *row, double *ours, double *theirs, double *ratios,
-                    size_t n)
-{
-    oq_json *o = oq_json_new_object();
-    qsort(ours, n, sizeof *ours, by_value);
-    qsort(theirs, n, sizeof *theirs, by_value);
-    qsort(ratios, n, sizeof *ratios, by_value);
-    const double ms = ours[n / 2], low = ratios[n / 10], high = ratios[n - 1 - n / 10];
-    oq_json_set(o, "op", oq_json_new_string(row->op));
-    oq_json_set(o, "shape", oq_json_new_string(row->shape));
-    oq_json_set(o, "dtype", oq_json_new_string(row->dtype));
-    oq_json_set(o, "kernel", oq_json_new_string(row->kernel));
-    oq_json_set(o, "threads", oq_json_new_int(row->threads));
-    oq_json_set(o, "ms", oq_json_new_real(ms));
-    oq_json_set(o, "gflops", row->flops > 0 ? oq_json_new_real(row->flops / ms / 1e6) : oq_json_new_null());
-    oq_json_set(o, "peer", oq_json_new_string(row->peer));
-    oq_json_set(o, "peer_ms", oq_json_new_real(theirs[n / 2]));
-    oq_json_set(o, "ratio", oq_json_new_real(ratios[n / 2]));
-    oq_json_set(o, "ratio_low", oq_json_new_real(low));
-    oq_json_set(o, "ratio_high", oq_json_new_real(high));
-    oq_json_set(o, "n", oq_json_new_int((int64_t)n));
-    oq_json_append(b->rows, o);
-    oq_strbuf_printf(b->text, "%-11s %-24s %-12s %-31s %d %10.3f %10.3f %6.2f  %.2f-%.2f  %s\n", row->op,
-                     row->shape, row->dtype, row->kernel, row->threads, ms, theirs[n / 2], ratios[n / 2], low,
-                     high, row->peer);
-    oq_log(b->env, OQ_LOG_INFO, "bench: %s %s %s on %d: %.2f times %s", row->op, row->shape, row->dtype,
-           row->threads, ratios[n / 2], row->peer);
-}
-
-static oq_status take_turns(const pairing *p, const compare_row *row)
-{
-    double ours[MOST_PAIRS], theirs[MOST_PAIRS], ratios[MOST_PAIRS];
-    for (int i = 0; i < p->pairs; i++) {
-        OQ_TRY(our_turn(p, p->run, p->user, &ours[i]));
-        settle();
-        OQ_TRY(their_turn(p, &theirs[i]));
-        settle();
-        ratios[i] = theirs[i] / ours[i];
-        OQ_TRY(oq_check_canceled(p->b->env));
-    }
-    add_row(p->b, row, ours, theirs, ratios, (size_t)p->pairs);
-    return OQ_OK;
-}
+enum { FRESH_PAIRS = 3 };
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
-typedef enum case_kind { LINEAR, ATTENTION, CONV, GROUP_NORM, MODULATE } case_kind;
+typedef enum case_kind { LINEAR, ATTENTION, CONV, CONV3D, GROUP_NORM, MODULATE } case_kind;
 typedef enum case_type { F32, BF16, INT8, FP8 } case_type; /* FP8: beside our own BF16 */
 
 static const struct compare_case {
     case_kind kind;
     case_type type;
-    int64_t a, b, c, d; /* LINEAR m n k; ATTENTION heads tokens width; CONV in out side x; norms: two sizes */
+    int64_t a, b, c,
+        d; /* LINEAR m n k; ATTENTION heads tokens width; CONV in out side x; CONV3D in out side frames;
+                           norms: two sizes. MODULATE of INT8: with the quantization of its rows */
 } cases[] = {
     {LINEAR, BF16, 512, 2048, 2048, 0}, {LINEAR, BF16, 1024, 3072, 3072, 0},
     {LINEAR, BF16, 288, 576, 192, 0},   {LINEAR, BF16, 288, 1024, 192, 0},
@@ -155,7 +45,10 @@ static const struct compare_case {
     {CONV, F32, 64, 64, 256, 1},        {CONV, F32, 128, 128, 128, 1},
     {CONV, F32, 256, 256, 64, 1},       {CONV, F32, 512, 512, 32, 1},
     {GROUP_NORM, BF16, 128, 128, 0, 0}, {GROUP_NORM, F32, 128, 128, 0, 0},
-    {MODULATE, BF16, 1024, 3072, 0, 0},
+    {MODULATE, BF16, 1024, 3072, 0, 0}, {MODULATE, INT8, 1024, 3072, 0, 0},
+    {CONV3D, BF16, 96, 96, 128, 4},     {CONV3D, BF16, 192, 192, 64, 4},
+    {CONV3D, BF16, 384, 384, 32, 4},    {CONV3D, F32, 96, 96, 128, 4},
+    {CONV3D, F32, 192, 192, 64, 4},     {CONV3D, F32, 384, 384, 32, 4},
 };
 
 static const char *type_name(case_type t)
@@ -194,13 +87,17 @@ static oq_status make_case(const struct compare_case *k, case_type type, oq_env 
             out, env, device, NULL,
             (oq_attention_spec){.head_dim = k->c, .n_heads = k->a, .n_kv_heads = k->a}, k->b, element(type));
     case CONV:
-        return oq_bench_case_conv(out, env, device, NULL, conv, k->c, element(type));
+        return oq_bench_case_conv(out, env, device, NULL, conv, k->c, 1, element(type));
+    case CONV3D:
+        conv.upsample = 1, conv.kt = 3, conv.stride_t = 1, conv.pad_front = 2;
+        return oq_bench_case_conv(out, env, device, NULL, conv, k->c, k->d, element(type));
     case GROUP_NORM:
         return oq_bench_case_group_norm(out, env, device, k->a, k->b, element(type));
     case MODULATE:
         break;
     }
-    return oq_bench_case_modulate(out, env, device, k->a, k->b, element(type));
+    return type == INT8 ? oq_bench_case_quantize(out, env, device, k->a, k->b)
+                        : oq_bench_case_modulate(out, env, device, k->a, k->b, element(type));
 }
 
 /* The order for the peer is the row's shape in its own words. */
@@ -222,6 +119,12 @@ static void describe(const struct compare_case *k, char *shape, char *order, siz
         snprintf(order, n, "conv %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %s", k->a, k->b, k->c, k->d,
                  type);
         return;
+    case CONV3D:
+        snprintf(shape, n, "%" PRId64 "->%" PRId64 " 3x3x3 %" PRId64 "px %" PRId64 "fr", k->a, k->b, k->c,
+                 k->d);
+        snprintf(order, n, "conv3d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %s", k->a, k->b, k->c,
+                 k->d, type);
+        return;
     case GROUP_NORM:
         snprintf(shape, n, "%" PRId64 "ch %" PRId64 "px silu", k->a, k->b);
         snprintf(order, n, "group_norm %" PRId64 " %" PRId64 " %s", k->a, k->b, type);
@@ -240,9 +143,8 @@ static oq_status run_case(void *user)
     return OQ_OK;
 }
 
-/* The peer gets ready; *absent: it cannot, and has said why. */
-static oq_status order_peer(oq_bench *b, oq_bench_peer *peer, const char *order, char *name, size_t n,
-                            bool *absent)
+oq_status oq_bench_peer_order(oq_bench *b, oq_bench_peer *peer, const char *order, char *name, size_t n,
+                              bool *absent)
 {
     oq_json *answer = NULL;
     OQ_TRY(oq_bench_peer_ask(peer, &answer, "%s", order));
@@ -258,7 +160,7 @@ static oq_status order_peer(oq_bench *b, oq_bench_peer *peer, const char *order,
 static oq_status compare_case_with(oq_bench *b, oq_bench_peer *peer, oq_device *device,
                                    const struct compare_case *k)
 {
-    static const char *const ops[] = {"linear", "attention", "conv2d", "group_norm", "modulate"};
+    static const char *const ops[] = {"linear", "attention", "conv2d", "conv3d", "group_norm", "modulate"};
     char shape[64], order[64], name[64] = "own bf16";
     bool absent = false;
     oq_bench_case ours, other;
@@ -272,17 +174,18 @@ static oq_status compare_case_with(oq_bench *b, oq_bench_peer *peer, oq_device *
     if (k->type == FP8)
         st = make_case(k, BF16, b->env, device, &other);
     else
-        st = order_peer(b, peer, order, name, sizeof name, &absent);
+        st = oq_bench_peer_order(b, peer, order, name, sizeof name, &absent);
     if (st != OQ_OK || absent) {
         oq_bench_case_free(&ours);
         return st;
     }
-    pairing p = {.b = b, .peer = peer, .run = run_case, .user = &ours, .pairs = PAIRS, .pool = device->pool};
+    oq_bench_pairing p = {
+        .b = b, .peer = peer, .run = run_case, .user = &ours, .pairs = OQ_BENCH_PAIRS, .pool = device->pool};
     if (k->type == FP8) p.peer = NULL, p.other = run_case, p.other_user = &other;
-    const compare_row row = {ops[k->kind], shape, type_name(k->type),
-                             ours.kernel,  name,  oq_pool_threads(device->pool),
-                             ours.flops};
-    st = take_turns(&p, &row);
+    const oq_bench_pair_row row = {ops[k->kind], shape, type_name(k->type),
+                                   ours.kernel,  name,  oq_pool_threads(device->pool),
+                                   ours.flops};
+    st = oq_bench_turns(&p, &row);
     oq_bench_case_free(&ours);
     if (k->type == FP8) oq_bench_case_free(&other);
     return st;
@@ -301,7 +204,7 @@ static oq_status compare_operations(oq_bench *b, oq_bench_peer *peer)
         char order[32], name[64];
         bool absent;
         snprintf(order, sizeof order, "threads %d", oq_pool_threads(d->pool));
-        st = order_peer(b, peer, order, name, sizeof name, &absent);
+        st = oq_bench_peer_order(b, peer, order, name, sizeof name, &absent);
         for (size_t i = 0; st == OQ_OK && i < OQ_COUNT(cases); i++)
             st = compare_case_with(b, peer, d, &cases[i]);
     }
@@ -354,19 +257,19 @@ static oq_status compare_whole(oq_bench *b, oq_bench_peer *peer, whole *w, const
              r->width, r->height, r->steps, r->guidance, type);
     snprintf(shape, sizeof shape, "%" PRId64 "x%" PRId64 " %d steps", r->width, r->height, r->steps);
     snprintf(dtype, sizeof dtype, "%s", strcmp(method, "none") == 0 ? "bf16" : method);
-    OQ_TRY(order_peer(b, peer, order, name, sizeof name, &absent));
+    OQ_TRY(oq_bench_peer_order(b, peer, order, name, sizeof name, &absent));
     if (absent) return OQ_OK;
     snprintf(full, sizeof full, "diffusers %s, %s", type, name);
-    const pairing p = {.b = b,
-                       .peer = peer,
-                       .run = fresh ? run_fresh : run_whole,
-                       .user = w,
-                       .cold = fresh,
-                       .pairs = fresh ? FRESH_PAIRS : PAIRS,
-                       .pool = b->env->pool};
-    const compare_row row = {fresh ? "fresh" : "generate",  shape, dtype, "whole", full,
-                             oq_pool_threads(b->env->pool), 0};
-    return take_turns(&p, &row);
+    const oq_bench_pairing p = {.b = b,
+                                .peer = peer,
+                                .run = fresh ? run_fresh : run_whole,
+                                .user = w,
+                                .cold = fresh,
+                                .pairs = fresh ? FRESH_PAIRS : OQ_BENCH_PAIRS,
+                                .pool = b->env->pool};
+    const oq_bench_pair_row row = {fresh ? "fresh" : "generate",  shape, dtype, "whole", full,
+                                   oq_pool_threads(b->env->pool), 0};
+    return oq_bench_turns(&p, &row);
 }
 
 static oq_status compare_model(oq_bench *b, oq_bench_peer *peer, const char *method)
@@ -381,7 +284,7 @@ static oq_status compare_model(oq_bench *b, oq_bench_peer *peer, const char *met
     snprintf(threads, sizeof threads, "%d", oq_pool_threads(b->env->pool));
     snprintf(png, sizeof png, "/tmp/omniq-bench-%ld.png", (long)getpid());
     snprintf(order, sizeof order, "threads %s", threads);
-    oq_status st = order_peer(b, peer, order, name, sizeof name, &absent);
+    oq_status st = oq_bench_peer_order(b, peer, order, name, sizeof name, &absent);
     if (st == OQ_OK) st = oq_bench_open_model(b, method, &arena, &options, &model, &request);
     if (st == OQ_OK) {
         const char *const path = oq_options_text(b->options, "model", "");
@@ -414,6 +317,7 @@ oq_status oq_bench_compare(oq_bench *b)
         if (st == OQ_OK) st = compare_model(b, peer, "none");
         if (st == OQ_OK) st = compare_model(b, peer, "int8");
     }
+    if (st == OQ_OK && only && strcmp(only, "blocks") == 0) st = oq_bench_blocks(b, peer);
     oq_bench_peer_stop(peer);
     return st;
 }

@@ -114,7 +114,7 @@ static oq_status bench_convs(oq_bench *b, oq_device *device)
             spec.upsample = cases[s].upsample;
             spec.compute = spec.weight = &oq_dtype_bf16;
             if (!runs_here(b, device, kernel->name, kernel->need) || !kernel->accepts(&spec)) continue;
-            OQ_TRY(oq_bench_case_conv(&c, b->env, device, kernel, spec, cases[s].side, &oq_dtype_bf16));
+            OQ_TRY(oq_bench_case_conv(&c, b->env, device, kernel, spec, cases[s].side, 1, &oq_dtype_bf16));
             snprintf(shape, sizeof shape, "%" PRId64 "->%" PRId64 " %dx%d %" PRId64 "px%s", spec.c_in,
                      spec.c_out, spec.kh, spec.kw, cases[s].side, spec.upsample == 2 ? " x2" : "");
             OQ_TRY(measure_case(b, &c, "conv2d", shape, "bf16"));
@@ -129,6 +129,45 @@ oq_status oq_bench_kernels(oq_bench *b)
     oq_status st = bench_linears(b, device);
     if (st == OQ_OK) st = bench_attentions(b, device);
     if (st == OQ_OK) st = bench_convs(b, device);
+    oq_backend_cpu.close(b->env, device);
+    return st;
+}
+
+/* One head of a video of 81 frames at 832x480, bf16: what the operands' quantization or the choice of blocks takes is in
+ * its time. GFLOP/s count the dense product. */
+static oq_status bench_long_attentions(oq_bench *b, oq_device *device)
+{
+    enum { TOKENS = 32760 };
+    static const struct {
+        oq_attention_precision precision;
+        double sparsity;
+        const char *name;
+    } modes[] = {{OQ_ATTENTION_PLAIN, 0, "bf16"},
+                 {OQ_ATTENTION_FP8, 0, "fp8"},
+                 {OQ_ATTENTION_MXFP8, 0, "mxfp8"},
+                 {OQ_ATTENTION_MXFP4, 0, "mxfp4"},
+                 {OQ_ATTENTION_PLAIN, 0.7, "bf16, 0.7 sparse"},
+                 {OQ_ATTENTION_FP8, 0.7, "fp8, 0.7 sparse"}};
+    oq_bench_case c;
+    for (size_t i = 0; i < OQ_COUNT(modes); i++) {
+        const oq_attention_spec spec = {.head_dim = 128,
+                                        .n_heads = 1,
+                                        .n_kv_heads = 1,
+                                        .precision = modes[i].precision,
+                                        .sparsity = modes[i].sparsity};
+        const oq_attention_kernel *const kernel = oq_backend_cpu.find_attention(device, &spec);
+        if (!runs_here(b, device, kernel->name, kernel->need)) continue;
+        OQ_TRY(oq_bench_case_attention(&c, b->env, device, kernel, spec, TOKENS, &oq_dtype_bf16));
+        OQ_TRY(measure_case(b, &c, "attention", "h1 s32760 d128", modes[i].name));
+    }
+    return OQ_OK;
+}
+
+oq_status oq_bench_long_attention(oq_bench *b)
+{
+    oq_device *device = NULL;
+    OQ_TRY(oq_backend_cpu.open(b->env, 0, oq_options_text(b->options, "cpu", NULL), &device));
+    const oq_status st = bench_long_attentions(b, device);
     oq_backend_cpu.close(b->env, device);
     return st;
 }

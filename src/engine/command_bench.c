@@ -64,14 +64,19 @@ static oq_status run_sections(oq_bench *b)
 {
     const bool model = oq_options_given(b->options, "model"),
                compare = oq_options_flag(b->options, "compare");
-    if (!model && oq_options_given(b->options, "only") && !wanted(b->options, "kernels"))
+    const bool blocks = oq_options_given(b->options, "only") && wanted(b->options, "blocks");
+    if (!model && oq_options_given(b->options, "only") && !wanted(b->options, "kernels") && !blocks)
         return oq_fail(b->env, OQ_E_ARG, "bench of %s needs a model: --model DIR",
                        oq_options_text(b->options, "only", ""));
     if (compare && oq_options_given(b->options, "only") && wanted(b->options, "layers"))
-        return oq_fail(b->env, OQ_E_ARG, "bench --compare compares kernels and whole, not layers");
+        return oq_fail(b->env, OQ_E_ARG, "bench --compare compares kernels, blocks and whole, not layers");
     if (compare) return oq_bench_compare(b);
     oq_strbuf_printf(b->text, "%-10s %-28s %-22s %-34s %10s %9s\n", "op", "shape", "dtype", "kernel", "ms",
                      "GFLOP/s");
+    if (blocks) {
+        OQ_TRY(oq_bench_blocks(b, NULL));
+        return oq_bench_long_attention(b);
+    }
     if (wanted(b->options, "kernels")) OQ_TRY(oq_bench_kernels(b));
     if (model && wanted(b->options, "layers")) OQ_TRY(oq_bench_layers(b));
     return model && wanted(b->options, "whole") ? oq_bench_whole(b) : OQ_OK;

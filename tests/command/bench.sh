@@ -12,7 +12,7 @@ expect 0 '' bench -m "$model" --only layers --quantization int8 --seconds 0.001 
 says '"op": "layer"'
 says '"dtype": "int8_channel"'
 expect 2 'bench of layers needs a model' bench --only layers
-expect 2 'only must be one of kernels,layers,whole' bench --only x
+expect 2 'only must be one of kernels,layers,whole,blocks' bench --only x
 expect 1 'tools/dev/peer is not here' bench -m "$model" --compare --only kernels --filter none
 # --compare: a peer of three lines that takes a millisecond for everything
 mkdir -p tools/dev
@@ -25,7 +25,7 @@ expect 0 '' bench --compare --only kernels --filter group_norm --seconds 0.001 -
 head -1 out | grep -q '^{.*"kernel": "group_norm".*"threads": 1.*"peer": "slate".*"peer_ms": 1.*"ratio".*"ratio_low".*"ratio_high".*"n": 15' &&
     pass || fail 'a row has both times, the ratio and its spread' "$(head -1 out)"
 expect 2 "filter 'nope' matches no kernel" bench --compare --only kernels --filter nope --seconds 0.001 -q
-expect 2 'compares kernels and whole, not layers' bench --compare --only layers -m "$model"
+expect 2 'compares kernels, blocks and whole, not layers' bench --compare --only layers -m "$model"
 printf '#!/bin/sh\nread -r order\necho "{\\"error\\": \\"out of chalk\\"}"\n' > tools/dev/peer
 expect 1 "tools/dev/peer at 'threads 1': out of chalk" bench --compare --only kernels --threads 1 -q
 printf '#!/bin/sh\nexit 3\n' > tools/dev/peer

@@ -5,8 +5,10 @@ one JSON object a line back.
     linear M N K f32|bf16|int8            the case of the turns that follow (int8: torch's dynamic quantization)
     attention HEADS TOKENS WIDTH TYPE
     conv C_IN C_OUT SIDE UPSAMPLE TYPE    3x3, channels last; UPSAMPLE 2: nearest before it
+    conv3d C_IN C_OUT SIDE FRAMES TYPE    3x3x3, causal: two frames of zeros go before
     group_norm CHANNELS SIDE TYPE         silu(group norm), 32 groups
-    modulate ROWS COLS TYPE               layer norm * (1 + scale) + shift
+    modulate ROWS COLS TYPE               layer norm * (1 + scale) + shift; int8: then a scale for each row and codes
+    block NAME TEXT FRAMES ROWS COLUMNS TYPE  one block of the published transformer NAME between its embedders
     picture WIDTH HEIGHT STEPS GUIDANCE TYPE
     fresh WIDTH HEIGHT STEPS GUIDANCE TYPE    a new process each time
     turn SECONDS                          one call to warm up, then calls for SECONDS: {"ms": median}
@@ -65,10 +67,83 @@ def group_norm(channels, side, dtype):
     return lambda: F.silu(norm(x))
 
 
+def conv3d(c_in, c_out, side, frames, dtype):
+    layer = torch.nn.Conv3d(int(c_in), int(c_out), 3, padding=(0, 1, 1)).to(TYPES[dtype])
+    x = torch.randn(1, int(c_in), int(frames), int(side), int(side), dtype=TYPES[dtype])
+    return lambda: layer(F.pad(x, (0, 0, 0, 0, 2, 0)))
+
+
+def quantize(rows, cols):
+    x = torch.randn(rows, cols, dtype=torch.bfloat16)
+    scale, shift = torch.randn(cols, dtype=torch.bfloat16), torch.randn(cols, dtype=torch.bfloat16)
+
+    def run():
+        h = F.layer_norm(x, (cols,)) * (1 + scale) + shift
+        s = h.abs().amax(-1, keepdim=True).float() / 127
+        return torch.clamp(torch.round(h / s), -128, 127).to(torch.int8), s
+
+    return run
+
+
 def modulate(rows, cols, dtype):
+    if dtype == "int8":
+        return quantize(int(rows), int(cols))
     x = torch.randn(int(rows), int(cols), dtype=TYPES[dtype])
     scale, shift = torch.randn(int(cols), dtype=TYPES[dtype]), torch.randn(int(cols), dtype=TYPES[dtype])
     return lambda: F.layer_norm(x, (int(cols),)) * (1 + scale) + shift
+
+
+def empty(make, dtype):
+    """A module with weights of ordinary size, made where they are needed."""
+    import diffusers
+
+    with torch.device("meta"):
+        module = make(diffusers)
+    module = module.to(TYPES[dtype]).to_empty(device="cpu").eval()
+    for p in module.parameters():
+        p.normal_(0, 0.02)
+    return module
+
+
+def flux1(text, frames, rows, columns, dtype, double, single):
+    n, type_ = rows * columns, TYPES[dtype]
+    module = empty(lambda d: d.FluxTransformer2DModel(num_layers=double, num_single_layers=single, guidance_embeds=True),
+                   dtype)
+    ids = torch.zeros(n, 3)
+    ids[:, 1], ids[:, 2] = torch.arange(n) // columns, torch.arange(n) % columns
+    args = dict(hidden_states=torch.randn(1, n, 64, dtype=type_), encoder_hidden_states=torch.randn(1, text, 4096, dtype=type_),
+                pooled_projections=torch.randn(1, 768, dtype=type_), timestep=torch.tensor([0.5]), img_ids=ids,
+                txt_ids=torch.zeros(text, 3), guidance=torch.tensor([3.5]))
+    return lambda: module(**args)
+
+
+def qwen_image(text, frames, rows, columns, dtype):
+    type_ = TYPES[dtype]
+    module = empty(lambda d: d.QwenImageTransformer2DModel(num_layers=1), dtype)
+    rope = type(module.pos_embed)(theta=10000, axes_dim=[16, 56, 56], scale_rope=True)
+    module.pos_embed = rope  # its tables are not parameters
+    args = dict(hidden_states=torch.randn(1, rows * columns, 64, dtype=type_),
+                encoder_hidden_states=torch.randn(1, text, 3584, dtype=type_), timestep=torch.tensor([0.5], dtype=type_),
+                encoder_hidden_states_mask=torch.ones(1, text, dtype=torch.bool), img_shapes=[[(1, rows, columns)]])
+    return lambda: module(**args)
+
+
+def wan(text, frames, rows, columns, dtype):
+    type_ = TYPES[dtype]
+    module = empty(lambda d: d.WanTransformer3DModel(num_layers=1), dtype)
+    module.rope = type(module.rope)(128, (1, 2, 2), 1024)
+    args = dict(hidden_states=torch.randn(1, 16, frames, 2 * rows, 2 * columns, dtype=type_),
+                encoder_hidden_states=torch.randn(1, text, 4096, dtype=type_), timestep=torch.tensor([500]))
+    return lambda: module(**args)
+
+
+def block(name, text, frames, rows, columns, dtype):
+    makers = {"flux1-double": lambda *a: flux1(*a, 1, 0), "flux1-single": lambda *a: flux1(*a, 0, 1),
+              "qwen-image": qwen_image, "wan2.2-a14b": wan}
+    call = makers[name](int(text), int(frames), int(rows), int(columns), dtype)
+    call()  # a turn takes seconds: it begins warm
+    call.cold = True
+    return call
 
 
 def picture(width, height, steps, guidance, dtype):
@@ -107,8 +182,8 @@ def turn(call, seconds):
 
 
 def main():
-    cases = dict(linear=linear, attention=attention, conv=conv, group_norm=group_norm, modulate=modulate,
-                 picture=picture, fresh=fresh)
+    cases = dict(linear=linear, attention=attention, conv=conv, conv3d=conv3d, group_norm=group_norm, modulate=modulate,
+                 block=block, picture=picture, fresh=fresh)
     torch.set_num_threads(THREADS)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
