@@ -84,6 +84,10 @@ static const shape shapes[] = {
     {1, 4, 5, VIDEO(3, 1, 33, 32, 3, 3, 1, 1, 1, 1, 1), 4, 0},
     {2, 5, 9, VIDEO(3, 1, 16, 17, 3, 3, 1, 1, 1, 1, 1), 2, 1},
     {1, 6, 13, VIDEO(3, 1, 64, 48, 3, 3, 1, 1, 1, 1, 1), 3, 2},
+    {2, 6, 9, VIDEO(3, 1, 40, 48, 3, 3, 1, 1, 1, 1, 1), 5, 1},
+    {1, 9, 18, VIDEO(3, 1, 32, 176, 3, 3, 1, 1, 1, 1, 1), 2, 0},
+    {1, 5, 6, VIDEO(1, 1, 33, 32, 3, 3, 1, 1, 1, 1, 1), 2, 0},
+    {1, 5, 6, {CONV(32, 32, 3, 3, 1, 1, 1, 1, 1), .kt = 3, .stride_t = 1, .pad_front = 1}, 4, 0},
     {2, 4, 6, VIDEO(3, 1, 24, 16, 1, 1, 1, 0, 0, 0, 0), 3, 2},
     {1, 4, 6, {CONV(24, 32, 1, 1, 1, 0, 0, 0, 0), .kt = 3, .stride_t = 2, .pad_front = 1}, 4, 1},
     {1, 7, 5, VIDEO(1, 1, 12, 8, 1, 1, 1, 0, 0, 0, 0), 3, 0},
@@ -113,24 +117,28 @@ static const float *x_at(const problem *p, const float *x, const float *before, 
     return (t < 0 ? before : x) + ((frame * p->h + y / up) * p->w + col / up) * p->spec.c_in;
 }
 
-/* Winograd's transforms mix all pixels of a tile: the largest value of each channel within reach of the output counts,
- * with all of the filter. */
-static double tile_bound(const problem *p, const float *x, int64_t b, int64_t y, int64_t col, int64_t o)
+/* Winograd's transforms mix all pixels of a tile: the largest value of each channel and frame of the window within reach of
+ * the output counts, with all of the filter. t: the window's first frame. */
+static double tile_bound(const problem *p, const float *x, const float *before, int64_t b, int64_t t,
+                         int64_t y, int64_t col, int64_t o)
 {
     enum { REACH = 4 };
+    const int64_t taps = oq_conv2d_taps_t(&p->spec);
     double size = 0;
-    for (int64_t c = 0; c < p->spec.c_in; c++) {
+    for (int64_t i = 0; i < p->spec.c_in * taps; i++) {
+        const int64_t c = i / taps, tap = i % taps;
         double top = 0, filter = 0;
         for (int64_t dy = -REACH; dy <= REACH; dy++)
             for (int64_t dx = -REACH; dx <= REACH; dx++) {
-                const float *const in = x_at(p, x, NULL, b, 0, y + dy, col + dx);
+                const float *const in = x_at(p, x, before, b, t + tap, y + dy, col + dx);
                 if (in && !isfinite(in[c])) return INFINITY;
                 if (in) top = fmax(top, fabs((double)in[c]));
             }
-        for (int64_t k = 0; k < 9; k++) filter += fabs((double)p->weight[(o * p->spec.c_in + c) * 9 + k]);
+        for (int64_t k = 0; k < 9; k++)
+            filter += fabs((double)p->weight[((o * p->spec.c_in + c) * taps + tap) * 9 + k]);
         size += top * filter;
     }
-    return 8 * kc_sum_error(p->spec.c_in, size);
+    return 8 * kc_sum_error(p->spec.c_in * taps, size);
 }
 
 static void solve_pixel(problem *p, const float *x, const float *before, int64_t row)
@@ -155,7 +163,7 @@ static void solve_pixel(problem *p, const float *x, const float *before, int64_t
         p->pairs[row * s->c_out + o] = flushed + (oq_conv2d_enlarge(s) > 1 ? 0x1p-8 * size : 0);
         p->want[row * s->c_out + o] = sum;
         p->bound[row * s->c_out + o] = kc_sum_error(taps * s->c_in, size);
-        if (p->transformed) p->tiles[row * s->c_out + o] = tile_bound(p, x, b, oy, ox, o);
+        if (p->transformed) p->tiles[row * s->c_out + o] = tile_bound(p, x, before, b, first, oy, ox, o);
     }
 }
 
@@ -203,8 +211,8 @@ static problem make(kcheck *kc, kc_rng *rng, const shape *at, const oq_dtype *ty
         p.weight[i] = typed && type == &oq_dtype_bf16 ? oq_bf16_round(kc_normal(rng)) : kc_normal(rng);
     if (typed) p.spec.compute = type;
     if (typed && type == &oq_dtype_bf16) p.spec.weight = type;
-    p.transformed =
-        typed && s->kh == 3 && s->kw == 3 && s->stride == 1 && !video && oq_conv2d_enlarge(s) == 1;
+    p.transformed = typed && s->kh == 3 && s->kw == 3 && s->stride == 1 && (!video || s->stride_t == 1) &&
+                    oq_conv2d_enlarge(s) == 1;
     p.bias = kc_buf_new(kc, (size_t)s->c_out * sizeof(float), 4);
     for (int64_t i = 0; i < s->c_out; i++) ((float *)p.bias.data)[i] = kc_normal(rng);
     p.has_bias = kc_below(rng, 3) > 0;
