@@ -2,6 +2,7 @@
 #include "modules/dit_parts.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static const float T_SCALE = 1000.0f;
 
@@ -134,7 +135,24 @@ oq_status oq_dit_doubles_declare(oq_builder *b, const oq_dit_shape *shape, const
 typedef struct half { /* one stream inside a block */
     const oq_dit_stream *w;
     oq_tensor x, mod; /* its rows of u; [1, 6D] */
+    bool image;
 } half;
+
+static oq_status trace_half(oq_exec *ex, const oq_dit_call *call, const half *a, oq_tensor x,
+                            const char *image, const char *text)
+{
+    if (!call->trace || !(a->image ? image : text)) return OQ_OK;
+    return oq_trace_put(ex, x, NULL, 0, "%s.%s", call->trace, a->image ? image : text);
+}
+
+/* x += gate * l(in), the product itself traced */
+static oq_status add_product(oq_exec *ex, const oq_dit_call *call, const half *a, const oq_linear *l,
+                             oq_tensor in, const oq_post *post, const char *name)
+{
+    char key[128];
+    if (call->trace) snprintf(key, sizeof key, "%s.%s", call->trace, name);
+    return oq_linear_post_traced(ex, l, a->x, in, post, call->trace ? key : NULL);
+}
 
 /* LayerNorm and modulation of one stream before a product; part 0: attention, 1: MLP. */
 static oq_rows modulated(const oq_dit_call *call, const half *a, int part)
@@ -155,13 +173,18 @@ static oq_post gated_add(const oq_dit_call *call, const half *a, int part)
         .kind = OQ_POST_ADD, .residual = a->x, .gate = oq_tensor_cols(a->mod, (3 * part + 2) * D, D)};
 }
 
-static oq_status make_half(oq_exec *ex, const oq_dit_call *call, const oq_dit_stream *w, oq_tensor x,
-                           oq_tensor shared, half *out)
+static oq_status make_half(oq_exec *ex, const oq_dit_call *call, const oq_dit_stream *w, bool image,
+                           half *out)
 {
-    *out = (half){.w = w, .x = x, .mod = shared};
+    const int64_t T = call->n_text;
+    *out = (half){.w = w,
+                  .x = image ? oq_tensor_rows(call->u, T, call->u.rows - T) : oq_tensor_rows(call->u, 0, T),
+                  .mod = image ? call->image_mod : call->text_mod,
+                  .image = image};
     if (!w->has_mod) return OQ_OK;
     OQ_TRY(oq_tmp(ex, 1, 6 * call->shape->dim, &out->mod));
-    return oq_linear_forward(ex, &w->mod, out->mod, call->act);
+    OQ_TRY(oq_linear_forward(ex, &w->mod, out->mod, call->act));
+    return trace_half(ex, call, out, out->mod, "img_mod", "txt_mod");
 }
 
 /* q, k normalised and rotated with the rows of the tables that belong to them */
@@ -180,6 +203,27 @@ static oq_status qk_forward(oq_exec *ex, const oq_dit_call *call, const oq_vecto
                              .kind = OQ_ROPE_INTERLEAVED};
     return oq_qk_norm_rope_forward(ex, oq_tensor_cols(qkv, 0, s->dim), oq_tensor_cols(qkv, s->dim, s->dim),
                                    &step);
+}
+
+/* q, k and v of one stream; traced step by step, or q and k in one pass */
+static oq_status qkv_forward(oq_exec *ex, const oq_dit_call *call, const half *a, oq_tensor qkv)
+{
+    const oq_dit_shape *s = call->shape;
+    const int64_t D = s->dim, first = a->image ? call->n_text : 0;
+    const oq_rows rows = modulated(call, a, 0);
+    OQ_TRY(oq_linear_rows_forward(ex, &a->w->qkv, qkv, &rows, NULL));
+    if (!call->trace) return qk_forward(ex, call, &a->w->norm_q, &a->w->norm_k, qkv, first);
+    const oq_tensor q = oq_tensor_cols(qkv, 0, D), k = oq_tensor_cols(qkv, D, D);
+    const oq_tensor cos_rows = oq_tensor_rows(call->cos, first, qkv.rows);
+    const oq_tensor sin_rows = oq_tensor_rows(call->sin, first, qkv.rows);
+    OQ_TRY(trace_half(ex, call, a, q, "attn.to_q", NULL));
+    OQ_TRY(trace_half(ex, call, a, k, NULL, "attn.add_k_proj"));
+    OQ_TRY(oq_rms_norm_forward(ex, q, q, &a->w->norm_q, s->eps, s->head_dim));
+    OQ_TRY(oq_rms_norm_forward(ex, k, k, &a->w->norm_k, s->eps, s->head_dim));
+    OQ_TRY(trace_half(ex, call, a, q, "attn.norm_q", NULL));
+    OQ_TRY(trace_half(ex, call, a, k, NULL, "attn.norm_added_k"));
+    OQ_TRY(oq_rope_forward(ex, q, cos_rows, sin_rows, s->n_heads, s->head_dim, OQ_ROPE_INTERLEAVED));
+    return oq_rope_forward(ex, k, cos_rows, sin_rows, s->n_heads, s->head_dim, OQ_ROPE_INTERLEAVED);
 }
 
 static oq_status attend(oq_exec *ex, const oq_dit_call *call, const oq_attention *attention, oq_tensor qkv,
@@ -207,18 +251,14 @@ static oq_status joint_attention(oq_exec *ex, const oq_dit_double *b, const oq_d
     OQ_TRY(oq_tmp(ex, call->u.rows, D, &o));
     for (int i = 0; i < 2; i++) {
         const half *a = &streams[i];
-        const int64_t first = i ? call->n_text : 0;
-        const oq_tensor own = oq_tensor_rows(qkv, first, a->x.rows);
-        const oq_rows rows = modulated(call, a, 0);
-        OQ_TRY(oq_linear_rows_forward(ex, &a->w->qkv, own, &rows, NULL));
-        OQ_TRY(qk_forward(ex, call, &a->w->norm_q, &a->w->norm_k, own, first));
+        OQ_TRY(qkv_forward(ex, call, a, oq_tensor_rows(qkv, i ? call->n_text : 0, a->x.rows)));
     }
     OQ_TRY(attend(ex, call, &b->attention, qkv, o));
     for (int i = 0; i < 2; i++) {
         const half *a = &streams[i];
         const oq_post post = gated_add(call, a, 0);
-        OQ_TRY(oq_linear_post_forward(ex, &a->w->out, a->x,
-                                      oq_tensor_rows(o, i ? call->n_text : 0, a->x.rows), &post));
+        OQ_TRY(add_product(ex, call, a, &a->w->out, oq_tensor_rows(o, i ? call->n_text : 0, a->x.rows), &post,
+                           i ? "attn.out_img" : "attn.out_txt"));
     }
     oq_mark_reset(ex, mark);
     return OQ_OK;
@@ -234,7 +274,8 @@ static oq_status mlp_forward(oq_exec *ex, const oq_dit_call *call, const half *a
     oq_tensor up;
     OQ_TRY(oq_tmp(ex, a->x.rows, call->shape->mlp_dim, &up));
     OQ_TRY(oq_linear_rows_forward(ex, &a->w->up, up, &rows, &act));
-    OQ_TRY(oq_linear_post_forward(ex, &a->w->down, a->x, up, &post));
+    OQ_TRY(trace_half(ex, call, a, up, "img_mlp.net.0", NULL));
+    OQ_TRY(add_product(ex, call, a, &a->w->down, up, &post, a->image ? "img_mlp" : "txt_mlp"));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }
@@ -242,12 +283,10 @@ static oq_status mlp_forward(oq_exec *ex, const oq_dit_call *call, const half *a
 oq_status oq_dit_double_forward(oq_exec *ex, const oq_dit_double *b, const oq_dit_call *call)
 {
     const oq_mark mark = oq_mark_get(ex);
-    const int64_t T = call->n_text;
     half streams[2];
     OQ_TRY(oq_check_canceled(ex->env));
-    OQ_TRY(make_half(ex, call, &b->text, oq_tensor_rows(call->u, 0, T), call->text_mod, &streams[0]));
-    OQ_TRY(make_half(ex, call, &b->image, oq_tensor_rows(call->u, T, call->u.rows - T), call->image_mod,
-                     &streams[1]));
+    OQ_TRY(make_half(ex, call, &b->text, false, &streams[0]));
+    OQ_TRY(make_half(ex, call, &b->image, true, &streams[1]));
     OQ_TRY(joint_attention(ex, b, call, streams));
     for (int i = 0; i < 2; i++) OQ_TRY(mlp_forward(ex, call, &streams[i]));
     oq_mark_reset(ex, mark);

@@ -61,6 +61,7 @@ typedef struct oq_dit_call { /* one forward of a stack */
     oq_tensor cos, sin;        /* F32 [T + S, head_dim / 2] */
     oq_tensor act;             /* [1, D]: silu of the conditioning, for modulations of a block's own */
     oq_tensor text_mod, image_mod; /* [1, 6D] where they are shared: shift, scale, gate of attention, then of the MLP */
+    const char *trace; /* key prefix of what a block of two streams does inside; NULL: nothing is traced there */
 } oq_dit_call;
 
 oq_status oq_dit_double_forward(oq_exec *ex, const oq_dit_double *block, const oq_dit_call *call);

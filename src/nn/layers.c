@@ -182,6 +182,20 @@ oq_status oq_linear_post_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, o
     return with_post(ex, l, y, x, NULL, post);
 }
 
+oq_status oq_linear_post_traced(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
+                                const oq_post *post, const char *key)
+{
+    if (!key || !ex->trace || ex->measure) return with_post(ex, l, y, x, NULL, post);
+    oq_tensor product = oq_tensor_make(NULL, y.dtype, x.rows, l->spec.n);
+    OQ_TRY(ex->backend->buffer_new(ex->env, ex->device, oq_tensor_bytes(product), &product.data));
+    oq_status st = run_linear(ex, l, product, x, NULL, NULL);
+    if (st == OQ_OK) st = oq_trace_put(ex, product, NULL, 0, "%s", key);
+    if (st == OQ_OK) st = apply_post(ex, l, y, product, post);
+    const oq_status synced = ex->backend->sync(ex->env, ex->device);
+    ex->backend->buffer_free(ex->env, ex->device, product.data);
+    return st == OQ_OK ? synced : st;
+}
+
 oq_status oq_linear_rows_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, const oq_rows *rows,
                                  const oq_post *post)
 {

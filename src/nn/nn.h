@@ -211,6 +211,9 @@ oq_status oq_rows_forward(oq_exec *ex, const oq_rows *rows, oq_tensor h);
 oq_status oq_linear_rows_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, const oq_rows *rows, const oq_post *post);
 /* y = post(product of x). */
 oq_status oq_linear_post_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, const oq_post *post);
+/* The same; a run that is traced puts the product itself to `key` (NULL: as above). */
+oq_status oq_linear_post_traced(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, const oq_post *post,
+                                const char *key);
 /* h, w: of x, before spec.upsample enlarges it. */
 oq_status oq_conv2d_forward(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, int64_t batch, int64_t h,
                             int64_t w);

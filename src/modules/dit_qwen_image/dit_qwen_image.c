@@ -59,50 +59,30 @@ static oq_status describe(oq_env *env, const oq_json *config, void *self)
     OQ_TRY(oq_model_config_read(env, WHAT, config, fields, OQ_COUNT(fields), s));
     if (s->out_channels == 0) s->out_channels = s->in_channels;
     s->dim = s->n_heads * s->head_dim;
+    s->shape = (oq_dit_shape){.dim = s->dim,
+                              .n_heads = s->n_heads,
+                              .head_dim = s->head_dim,
+                              .mlp_dim = MLP_RATIO * s->dim,
+                              .eps = 1e-6f,
+                              .flags = OQ_BIAS};
     return read_axes(env, config, s);
 }
 
 /* ---- declaration --------------------------------------------------------------------------------------- */
 
-typedef struct stream_names { /* a stream's words inside a block */
-    const char *mod, *fused, *q, *k, *v, *norm_q, *norm_k, *out, *up, *down;
-} stream_names;
-
-static const stream_names IMAGE = {
+static const oq_dit_stream_names IMAGE = {
     "img_mod.1",          "attn.to_qkv",        "attn.to_q",     "attn.to_k",          "attn.to_v",
     "attn.norm_q.weight", "attn.norm_k.weight", "attn.to_out.0", "img_mlp.net.0.proj", "img_mlp.net.2"};
-static const stream_names TEXT = {"txt_mod.1",
-                                  "attn.add_kv_proj",
-                                  "attn.add_q_proj",
-                                  "attn.add_k_proj",
-                                  "attn.add_v_proj",
-                                  "attn.norm_added_q.weight",
-                                  "attn.norm_added_k.weight",
-                                  "attn.to_add_out",
-                                  "txt_mlp.net.0.proj",
-                                  "txt_mlp.net.2"};
-
-static oq_status declare_stream(oq_builder *b, const oq_dit_qwen_image *s, const stream_names *names,
-                                oq_dit_qwen_image_stream *out)
-{
-    const int64_t D = s->dim, F = MLP_RATIO * D;
-    const oq_part qkv[] = {{names->q, D}, {names->k, D}, {names->v, D}};
-    OQ_TRY(oq_declare_linear(b, &out->mod, names->mod, 6 * D, D, OQ_BIAS, "modulation"));
-    OQ_TRY(oq_declare_fused(b, &out->qkv, names->fused, D, OQ_BIAS, qkv, 3, NULL));
-    OQ_TRY(oq_declare_vector(b, &out->norm_q, names->norm_q, s->head_dim));
-    OQ_TRY(oq_declare_vector(b, &out->norm_k, names->norm_k, s->head_dim));
-    OQ_TRY(oq_declare_linear(b, &out->out, names->out, D, D, OQ_BIAS, NULL));
-    OQ_TRY(oq_declare_linear(b, &out->up, names->up, F, D, OQ_BIAS, NULL));
-    return oq_declare_linear(b, &out->down, names->down, D, F, OQ_BIAS, NULL);
-}
-
-static oq_status declare_block(oq_builder *b, const oq_dit_qwen_image *s, oq_dit_qwen_image_block *block)
-{
-    const oq_attention_spec spec = {.head_dim = s->head_dim, .n_heads = s->n_heads, .n_kv_heads = s->n_heads};
-    OQ_TRY(declare_stream(b, s, &IMAGE, &block->image));
-    OQ_TRY(declare_stream(b, s, &TEXT, &block->text));
-    return oq_declare_attention(b, &block->attention, "attn", spec);
-}
+static const oq_dit_stream_names TEXT = {"txt_mod.1",
+                                         "attn.add_kv_proj",
+                                         "attn.add_q_proj",
+                                         "attn.add_k_proj",
+                                         "attn.add_v_proj",
+                                         "attn.norm_added_q.weight",
+                                         "attn.norm_added_k.weight",
+                                         "attn.to_add_out",
+                                         "txt_mlp.net.0.proj",
+                                         "txt_mlp.net.2"};
 
 static oq_status declare(oq_builder *b, void *self)
 {
@@ -115,13 +95,7 @@ static oq_status declare(oq_builder *b, void *self)
     OQ_TRY(oq_declare_vector(b, &s->txt_norm, "txt_norm.weight", s->text_dim));
     OQ_TRY(oq_declare_linear(b, &s->img_in, "img_in", D, s->in_channels, OQ_BIAS, "embedder"));
     OQ_TRY(oq_declare_linear(b, &s->txt_in, "txt_in", D, s->text_dim, OQ_BIAS, "embedder"));
-    OQ_TRY(oq_arena_new(b->arena, (size_t)s->n_layers, sizeof *s->blocks, "transformer blocks", &s->blocks));
-    for (int64_t i = 0; i < s->n_layers; i++) {
-        oq_scope saved;
-        OQ_TRY(oq_scope_enter(b, &saved, "transformer_blocks.%lld", (long long)i));
-        OQ_TRY(declare_block(b, s, &s->blocks[i]));
-        oq_scope_leave(b, saved);
-    }
+    OQ_TRY(oq_dit_doubles_declare(b, &s->shape, &TEXT, &IMAGE, s->n_layers, &s->blocks));
     OQ_TRY(oq_declare_linear(b, &s->final_mod, "norm_out.linear", 2 * D, D, OQ_BIAS, "modulation"));
     return oq_declare_linear(b, &s->proj_out, "proj_out", P * P * s->out_channels, D, OQ_BIAS, "final layer");
 }

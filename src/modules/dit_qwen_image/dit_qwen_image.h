@@ -3,26 +3,18 @@
 #ifndef OQ_MODULES_DIT_QWEN_IMAGE_H
 #define OQ_MODULES_DIT_QWEN_IMAGE_H
 
+#include "modules/dit_parts.h"
 #include "nn/module.h"
 
 enum { OQ_DIT_QWEN_IMAGE_PATCH = 2, OQ_DIT_QWEN_IMAGE_AXES = 3 };
 
-typedef struct oq_dit_qwen_image_stream { /* one half of a block */
-    oq_linear mod, qkv, out, up, down;    /* mod: shift, scale, gate of attention, then of the MLP */
-    oq_vector norm_q, norm_k;
-} oq_dit_qwen_image_stream;
-
-typedef struct oq_dit_qwen_image_block {
-    oq_dit_qwen_image_stream image, text;
-    oq_attention attention; /* over text, then picture */
-} oq_dit_qwen_image_block;
-
 typedef struct oq_dit_qwen_image {
     int64_t in_channels, out_channels, n_layers, n_heads, head_dim, text_dim, dim;
     int64_t axes_dims[OQ_DIT_QWEN_IMAGE_AXES];
+    oq_dit_shape shape;
     oq_vector txt_norm;
     oq_linear img_in, txt_in, t1, t2, final_mod, proj_out;
-    oq_dit_qwen_image_block *blocks; /* [n_layers] */
+    oq_dit_double *blocks; /* [n_layers] */
 } oq_dit_qwen_image;
 
 /* What the steps of a run share: the embedded text and the rotary tables. */
