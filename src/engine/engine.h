@@ -63,7 +63,8 @@ oq_status oq_quant_request(oq_env *env, const oq_options *options, const char *c
 /* The request with every default filled in: flag, else omniq.json, else the family's row. Strings live in `arena`. */
 oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *options, oq_arena *arena,
                           oq_request *out);
-oq_status oq_request_measure(oq_env *env, const oq_model *model, const oq_request *request, size_t *scratch_bytes);
+oq_status oq_request_measure(oq_env *env, const oq_model *model, const oq_request *request, size_t *scratch_bytes,
+                             size_t *phases /* [OQ_N_PHASES] or NULL */);
 /* Do weights and scratch fit into the device's memory? If not, the sentence with the numbers in why[size]. */
 bool oq_request_fits(const oq_model *model, const oq_request *request, size_t scratch_bytes, char *why, size_t size);
 

@@ -43,7 +43,7 @@ static oq_status run(oq_env *env, const oq_model *model, const oq_request *reque
 {
     void *scratch = NULL;
     char lacks[192];
-    OQ_TRY(oq_request_measure(env, model, request, &media->scratch_bytes));
+    OQ_TRY(oq_request_measure(env, model, request, &media->scratch_bytes, NULL));
     if (!oq_request_fits(model, request, media->scratch_bytes, lacks, sizeof lacks))
         return oq_fail(env, OQ_E_NOMEM, "%s", lacks);
     OQ_TRY(model->backend->buffer_new(env, model->device, media->scratch_bytes, &scratch));

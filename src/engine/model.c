@@ -235,7 +235,8 @@ static oq_status measure(oq_env *env, oq_model *model, const oq_options *options
     oq_request request;
     oq_arena_init(&arena, env);
     oq_status st = oq_request_make(env, model, options, &arena, &request);
-    if (st == OQ_OK) st = oq_request_measure(env, model, &request, &model->plan->scratch_bytes);
+    if (st == OQ_OK)
+        st = oq_request_measure(env, model, &request, &model->plan->scratch_bytes, model->plan->phase_bytes);
     if (st == OQ_OK) /* loading refuses it; a plan tells it */
         oq_request_fits(model, &request, model->plan->scratch_bytes, model->lacks, sizeof model->lacks);
     oq_arena_deinit(&arena);

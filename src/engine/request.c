@@ -250,7 +250,7 @@ static size_t machine_memory(const oq_model *model)
 }
 
 oq_status oq_request_measure(oq_env *env, const oq_model *model, const oq_request *request,
-                             size_t *scratch_bytes)
+                             size_t *scratch_bytes, size_t *phases)
 {
     oq_exec ex = {.env = env,
                   .backend = model->backend,
@@ -260,6 +260,7 @@ oq_status oq_request_measure(oq_env *env, const oq_model *model, const oq_reques
                   .measure = true};
     OQ_TRY(model->type->run(&ex, model->self, request, NULL));
     *scratch_bytes = ex.peak;
+    if (phases) memcpy(phases, ex.peaks, sizeof ex.peaks);
     return OQ_OK;
 }
 

@@ -22,6 +22,7 @@ oq_status oq_tmp_typed(oq_exec *ex, const oq_dtype *dtype, int64_t rows, int64_t
     *out = oq_tensor_make(ex->measure ? NULL : ex->base + ex->used, dtype, rows, cols);
     ex->used = used;
     if (used > ex->peak) ex->peak = used;
+    if (used > ex->peaks[ex->phase]) ex->peaks[ex->phase] = used;
     return OQ_OK;
 }
 

@@ -158,6 +158,8 @@ typedef oq_status (*oq_layer_observer)(void *user, const oq_linear *layer, oq_te
 /* Sees every attention that ran in another mode than plain and dense, with what it got and gave. */
 typedef oq_status (*oq_attention_observer)(void *user, const oq_attention *layer, const oq_attention_args *args);
 
+typedef enum oq_phase { OQ_PHASE_OTHER, OQ_PHASE_TEXT, OQ_PHASE_DENOISE, OQ_PHASE_DECODE, OQ_N_PHASES } oq_phase;
+
 typedef struct oq_exec {
     oq_env           *env;
     const oq_backend *backend;
@@ -168,6 +170,8 @@ typedef struct oq_exec {
     int64_t           step;     /* of the request, counted from 1: the pipeline says it before each; 0: none runs */
     uint8_t          *base;     /* scratch of `size` bytes in backend memory */
     size_t            size, used, peak;
+    oq_phase          phase;    /* of the request, said by the pipeline: oq_phase_begin */
+    size_t            peaks[OQ_N_PHASES]; /* most that was taken while each of them lasted */
     oq_layer_observer observer; /* NULL: none */
     oq_attention_observer attention_observer; /* NULL: none */
     void             *observer_user; /* of both */
@@ -178,6 +182,8 @@ typedef struct oq_exec {
 typedef size_t oq_mark;
 static inline oq_mark oq_mark_get(const oq_exec *ex) { return ex->used; }
 static inline void    oq_mark_reset(oq_exec *ex, oq_mark mark) { ex->used = mark; }
+
+static inline void oq_phase_begin(oq_exec *ex, oq_phase phase) { ex->phase = phase; }
 
 /* Scratch as a stack. Contents are undefined. Exceeding what was measured is a bug (OQ_E_ARG, both numbers named). */
 oq_status oq_tmp(oq_exec *ex, int64_t rows, int64_t cols, oq_tensor *out); /* compute type */

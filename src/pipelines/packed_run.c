@@ -150,6 +150,7 @@ static oq_status make_conditions(oq_packed_run *r)
     const oq_request *req = r->req;
     const int64_t total = req->n_prompts + (r->family->guided ? 1 : 0);
     const double started_s = oq_now_s();
+    oq_phase_begin(r->ex, OQ_PHASE_TEXT);
     oq_run_tell(r->ex, "text", 0, total, started_s);
     for (int64_t i = 0; i < req->n_prompts; i++) {
         OQ_TRY(r->family->condition(r, req->prompts[i], i, i * req->images_per_prompt));
@@ -249,6 +250,7 @@ static oq_status denoise(oq_packed_run *r)
 {
     const int end = r->ex->measure ? r->first_step + 1 : r->req->steps, total = end - r->first_step;
     const double started_s = oq_now_s();
+    oq_phase_begin(r->ex, OQ_PHASE_DENOISE);
     oq_run_tell(r->ex, "denoise", 0, total, started_s);
     for (int i = r->first_step; i < end; i++) {
         const double step_started_s = oq_now_s();
@@ -336,6 +338,7 @@ static oq_status decode(oq_packed_run *r)
     decoding d;
     const double started_s = oq_now_s();
     const int64_t n = r->ex->measure ? 1 : r->n_items, H = r->req->height, W = r->req->width;
+    oq_phase_begin(r->ex, OQ_PHASE_DECODE);
     OQ_TRY(start_decoding(r, &d));
     OQ_TRY(unpack_items(r, &d));
     oq_run_tell(r->ex, "decode", 0, n, started_s);

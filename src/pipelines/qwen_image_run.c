@@ -163,6 +163,7 @@ static oq_status make_conditions(q_run *r)
     const oq_request *req = r->req;
     const int64_t total = req->n_prompts + (r->guided ? 1 : 0);
     const double started_s = oq_now_s();
+    oq_phase_begin(r->ex, OQ_PHASE_TEXT);
     oq_run_tell(r->ex, "text", 0, total, started_s);
     for (int64_t i = 0; i < req->n_prompts; i++) {
         OQ_TRY(make_condition(r, req->prompts[i], "pos", i, i * req->images_per_prompt, &r->conditions[i]));
@@ -254,6 +255,7 @@ static oq_status denoise(q_run *r)
 {
     const int steps = r->ex->measure ? 1 : r->req->steps;
     const double started_s = oq_now_s();
+    oq_phase_begin(r->ex, OQ_PHASE_DENOISE);
     oq_run_tell(r->ex, "denoise", 0, steps, started_s);
     for (int i = 0; i < steps; i++) {
         const double step_started_s = oq_now_s();
@@ -377,6 +379,7 @@ static oq_status decode(q_run *r)
     decoding d;
     const double started_s = oq_now_s();
     const int64_t n = r->ex->measure ? 1 : r->n_items, H = r->req->height, W = r->req->width;
+    oq_phase_begin(r->ex, OQ_PHASE_DECODE);
     OQ_TRY(start_decoding(r, &d));
     oq_run_tell(r->ex, "decode", 0, n, started_s);
     for (; d.item < n; d.item++) {

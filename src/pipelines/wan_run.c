@@ -162,6 +162,7 @@ static oq_status encode_texts(w_run *r)
 {
     const oq_request *req = r->req;
     const double started_s = oq_now_s();
+    oq_phase_begin(r->ex, OQ_PHASE_TEXT);
     oq_run_tell(r->ex, "text", 0, r->n_texts, started_s);
     for (int64_t i = 0; i < r->n_texts; i++) {
         const bool negative = i == req->n_prompts;
@@ -407,6 +408,7 @@ static oq_status denoise(w_run *r)
 {
     const int steps = r->req->steps;
     const double started_s = oq_now_s();
+    oq_phase_begin(r->ex, OQ_PHASE_DENOISE);
     OQ_TRY(oq_tmp(r->ex, r->in_channels, r->pixels, &r->x));
     OQ_TRY(oq_tmp(r->ex, 2 * r->z, r->pixels, &r->y));
     OQ_TRY(oq_dit_wan_grid_new(r->ex, r->w->experts[0], r->frames, r->h, r->w_px, &r->grid));
@@ -442,6 +444,7 @@ typedef struct decoding {
 static oq_status start_decoding(w_run *r, decoding *d)
 {
     *d = (decoding){.r = r, .n_pixels = r->req->width * r->req->height, .started_s = oq_now_s()};
+    oq_phase_begin(r->ex, OQ_PHASE_DECODE);
     d->piece = r->req->vae_piece > 0 ? r->req->vae_piece : 1;
     if (d->piece > r->frames) d->piece = r->frames;
     d->tile = oq_tile_latents(r->req->vae_tile, oq_vae_wan_scale(r->w->vae));

@@ -179,6 +179,7 @@ static oq_status make_conditions(z_run *r)
     const oq_request *req = r->req;
     const int64_t total = req->n_prompts + (r->guided ? 1 : 0);
     const double started_s = oq_now_s();
+    oq_phase_begin(r->ex, OQ_PHASE_TEXT);
     oq_run_tell(r->ex, "text", 0, total, started_s);
     for (int64_t i = 0; i < req->n_prompts; i++) {
         OQ_TRY(make_condition(r, req->prompts[i], "pos", i, i * req->images_per_prompt, &r->conditions[i]));
@@ -299,6 +300,7 @@ static oq_status denoise(z_run *r)
 {
     const int end = r->ex->measure ? r->first_step + 1 : r->req->steps, total = end - r->first_step;
     const double started_s = oq_now_s();
+    oq_phase_begin(r->ex, OQ_PHASE_DENOISE);
     oq_run_tell(r->ex, "denoise", 0, total, started_s);
     OQ_TRY(make_steps(r));
     for (int i = r->first_step; i < end; i++) {
@@ -363,6 +365,7 @@ static oq_status decode(z_run *r)
     decoding d;
     const double started_s = oq_now_s();
     const int64_t n = r->ex->measure ? 1 : r->n_items, H = r->req->height, W = r->req->width;
+    oq_phase_begin(r->ex, OQ_PHASE_DECODE);
     OQ_TRY(start_decoding(r, &d));
     if (!r->ex->measure) {
         oq_latents_unscale(r->ex->compute, r->latents, r->n_items * r->elems, r->z->vae->scaling_factor,

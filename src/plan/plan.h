@@ -54,6 +54,7 @@ typedef struct oq_plan {
     size_t             weights_bytes;
     size_t             load_bytes;    /* temporaries while loading: the largest layer, per worker */
     size_t             scratch_bytes; /* of the request; measured by the engine */
+    size_t             phase_bytes[OQ_N_PHASES]; /* of it, what each phase takes at most */
     const char       **warnings;
     size_t             n_warnings, cap_warnings;
 } oq_plan;

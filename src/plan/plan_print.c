@@ -97,9 +97,12 @@ static oq_json *component_to_json(const oq_plan_component *c)
     return json;
 }
 
+static const char *const phase_words[OQ_N_PHASES] = {NULL, "text", "denoise", "decode"};
+
 oq_json *oq_plan_to_json(const oq_plan *plan)
 {
     oq_json *json = oq_json_new_object(), *components = oq_json_new_object(), *warnings = oq_json_new_array();
+    oq_json *phases = oq_json_new_object();
     for (size_t i = 0; i < plan->n_components; i++)
         oq_json_set(components, plan->components[i].name, component_to_json(&plan->components[i]));
     for (size_t i = 0; i < plan->n_warnings; i++)
@@ -108,6 +111,9 @@ oq_json *oq_plan_to_json(const oq_plan *plan)
     oq_json_set(json, "compute", oq_json_new_string(plan->compute->label));
     oq_json_set(json, "backend", oq_json_new_string(plan->backend->name));
     oq_json_set(json, "scratch_bytes", oq_json_new_int((int64_t)plan->scratch_bytes));
+    for (int i = 1; i < OQ_N_PHASES; i++)
+        oq_json_set(phases, phase_words[i], oq_json_new_int((int64_t)plan->phase_bytes[i]));
+    oq_json_set(json, "scratch_phases", phases);
     oq_json_set(json, "weights_bytes", oq_json_new_int((int64_t)plan->weights_bytes));
     oq_json_set(json, "load_bytes", oq_json_new_int((int64_t)plan->load_bytes));
     oq_json_set(json, "warnings", warnings);
@@ -281,7 +287,11 @@ oq_status oq_plan_print(const oq_plan *plan, bool all_layers, oq_strbuf *out)
     oq_strbuf_put_bytes(out, plan->weights_bytes);
     oq_strbuf_puts(out, ", scratch ");
     oq_strbuf_put_bytes(out, plan->scratch_bytes);
-    oq_strbuf_puts(out, ", largest temporary while loading ");
+    for (int i = 1; i < OQ_N_PHASES; i++) {
+        oq_strbuf_printf(out, "%s%s ", i == 1 ? " (" : ", ", phase_words[i]);
+        oq_strbuf_put_bytes(out, plan->phase_bytes[i]);
+    }
+    oq_strbuf_puts(out, "), largest temporary while loading ");
     oq_strbuf_put_bytes(out, plan->load_bytes);
     oq_strbuf_printf(out, ", compute %s on %s", plan->compute->label, plan->backend->name);
     print_choice(plan, out);

@@ -155,7 +155,13 @@ static void assert_measured_is_used(fixture *f, const oq_request *request)
     const size_t pixels = (size_t)(request->width * request->height * 3) * (size_t)request->n_prompts;
     oq_output out = {.pixels = calloc(pixels, 1)};
     void *scratch = NULL;
-    assert_int_equal(oq_request_measure(f->env, f->model, request, &ex.size), OQ_OK);
+    size_t phases[OQ_N_PHASES], most = 0;
+    assert_int_equal(oq_request_measure(f->env, f->model, request, &ex.size, phases), OQ_OK);
+    for (int i = 0; i < OQ_N_PHASES; i++) {
+        assert_true(i == OQ_PHASE_OTHER || phases[i] > 0);
+        if (phases[i] > most) most = phases[i];
+    }
+    assert_int_equal(most, ex.size);
     assert_int_equal(ex.backend->buffer_new(f->env, ex.device, ex.size, &scratch), OQ_OK);
     ex.base = scratch;
     if (f->model->type->run(&ex, f->model->self, request, &out) != OQ_OK)
