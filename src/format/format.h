@@ -115,6 +115,13 @@ extern const oq_format oq_format_int4_e4m3_g128;
 /* The format of these numbers; NULL: there is none. */
 const oq_format *oq_format_int(int bits, int group, bool zero_points);
 
+/* Codes of four bits with SCALE and ZERO f32 [n, ceil(k/g)]: int4f is (code - 8) * scale + zero, uint4f code * scale + zero,
+ * the product rounded before the sum. DATA as in int4. */
+extern const oq_format oq_format_int4f_g32, oq_format_int4f_g64, oq_format_int4f_g128;
+extern const oq_format oq_format_uint4f_g32, oq_format_uint4f_g64, oq_format_uint4f_g128;
+/* middle: 8 is taken off the codes. NULL: there is none of this group. */
+const oq_format *oq_format_int4_float(int group, bool middle);
+
 /* GGUF's blocks: plane DATA alone, W flattened, the last block filled up with zeros. Layouts: docs/numerics.md. */
 extern const oq_format oq_format_q4_0, oq_format_q4_1, oq_format_q5_0, oq_format_q5_1, oq_format_q8_0;
 extern const oq_format oq_format_q2_k, oq_format_q3_k, oq_format_q4_k, oq_format_q5_k, oq_format_q6_k, oq_format_q8_k;
@@ -145,16 +152,18 @@ typedef enum oq_act_scale {
     OQ_ACT_DYNAMIC_MX_DUAL, /* a power of two per 32 columns times an f32 per 512, as mxfp4_dual chooses them */
     OQ_ACT_STATIC_NVFP4,    /* an e4m3 scale per row and 16 columns, times plane INPUT_SCALE */
     OQ_ACT_DYNAMIC_NVFP4,   /* the same times amax / 2688 of all of x */
+    OQ_ACT_DYNAMIC_INT4,    /* codes -7..7 (of type i8) under a scale per row and 64 columns */
     OQ_N_ACT_SCALES
 } oq_act_scale;
 #define OQ_ACT_GROUP 128
 #define OQ_ACT_MX_GROUP 32
 #define OQ_ACT_NVFP4_GROUP 16
+#define OQ_ACT_INT4_GROUP 64
 #define OQ_ACT_DUAL_GROUP 512
 /* "none", "static_tensor", "dynamic_token", "dynamic_group128", "dynamic_mx32" (and _q725, _floor, _ceil, _even, _dual),
- * "static_nvfp4", "dynamic_nvfp4" */
+ * "static_nvfp4", "dynamic_nvfp4", "dynamic_int4_64" */
 const char *oq_act_scale_name(oq_act_scale s);
-int64_t oq_act_run(oq_act_scale s, int64_t k); /* columns under one scale: k, 128, 32 or 16 */
+int64_t oq_act_run(oq_act_scale s, int64_t k); /* columns under one scale: k, 128, 64, 32 or 16 */
 bool    oq_act_is_static(oq_act_scale s);      /* takes plane INPUT_SCALE */
 bool    oq_act_is_mx(oq_act_scale s);          /* powers of two per 32 columns */
 
@@ -191,6 +200,7 @@ bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b);
  *   e4m3 static: code = e4m3(clamp(x / s))
  *   i8 token:   s = amax/127, code = rne(x * (127/amax)) clamped to [-127,127]; amax 0: codes 0, s 0
  *   i8 group:   the same per group; i8 static: code = rne(x / s) clamped to [-128,127]
+ *   int4:       s = amax/7, code = rne(x * (7/amax)); amax 0: codes 0, s 0
  *   mx:         s = 2^X, X by the rule of float4.h within [-127, 127]; code = e4m3 or e2m1(x / s)
  *   nvfp4:      s = e4m3(amax / (6 * static) within [2^-9, 448]) * static; code = e2m1(x / s)
  * (an amax so small that 127/amax overflows counts as 0)

@@ -38,6 +38,8 @@ const char *oq_act_scale_name(oq_act_scale s)
         return "static_nvfp4";
     case OQ_ACT_DYNAMIC_NVFP4:
         return "dynamic_nvfp4";
+    case OQ_ACT_DYNAMIC_INT4:
+        return "dynamic_int4_64";
     case OQ_N_ACT_SCALES:
         break;
     }
@@ -53,6 +55,7 @@ int64_t oq_act_run(oq_act_scale s, int64_t k)
 {
     if (s == OQ_ACT_DYNAMIC_GROUP) return OQ_ACT_GROUP;
     if (is_nvfp4(s)) return OQ_ACT_NVFP4_GROUP;
+    if (s == OQ_ACT_DYNAMIC_INT4) return OQ_ACT_INT4_GROUP;
     return oq_act_is_mx(s) || s == OQ_ACT_DYNAMIC_MX_DUAL ? OQ_ACT_MX_GROUP : k;
 }
 
@@ -170,10 +173,10 @@ static float i8_run(oq_act_scale how, float static_scale, const float *x, int64_
             codes[i] = (int8_t)rintf(fminf(fmaxf(x[i] / static_scale, -128.0f), 127.0f));
         return static_scale;
     }
-    const float multiplier = 127.0f / amax;
+    const float top = how == OQ_ACT_DYNAMIC_INT4 ? 7.0f : 127.0f, multiplier = top / amax;
     oq_i8_row_from_f32(codes, x, k, multiplier);
     if (amax != amax) return amax;
-    return oq_f32_bits(multiplier) >= 0x7f800000u ? 0.0f : amax / 127.0f;
+    return oq_f32_bits(multiplier) >= 0x7f800000u ? 0.0f : amax / top;
 }
 
 /* A run under a power of two: the scale divides exactly. */

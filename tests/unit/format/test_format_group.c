@@ -354,6 +354,56 @@ static void test_act_mx(void **state)
         assert_string_not_equal(oq_act_scale_name((oq_act_scale)s), "unknown");
 }
 
+/* Whole numbers within 7 under amax / 7 of 64 columns. */
+static void test_act_int4(void **state)
+{
+    (void)state;
+    enum { K = 70 };
+    const oq_scheme scheme = {
+        .weight = &oq_format_int4_g64, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_INT4};
+    float x[K] = {0}, scale[2];
+    int8_t codes[K];
+    for (int i = 0; i < 64; i++) x[i] = (float)(i - 35) * 0.1f;
+    x[64] = 14.0f, x[65] = -3.0f, x[66] = 5.0f;
+    oq_act_quantize_row(&scheme, 0.0f, x, K, codes, scale);
+    assert_true(scale[0] == 3.5f / 7.0f && scale[1] == 2.0f);
+    assert_int_equal(codes[0], -7);
+    assert_int_equal(codes[63], 6); /* 5.6 */
+    assert_int_equal(codes[64], 7);
+    assert_int_equal(codes[65], -2); /* -1.5 to even */
+    assert_int_equal(codes[66], 2);  /* 2.5 to even */
+    for (int i = 0; i < K; i++) assert_in_range(codes[i] + 7, 0, 14);
+    memset(x, 0, sizeof x);
+    oq_act_quantize_row(&scheme, 0.0f, x, K, codes, scale);
+    assert_true(scale[0] == 0.0f && codes[3] == 0);
+    x[1] = NAN;
+    oq_act_quantize_row(&scheme, 0.0f, x, K, codes, scale);
+    assert_true(isnan(scale[0]) && scale[1] == 0.0f);
+    assert_int_equal(oq_act_run(OQ_ACT_DYNAMIC_INT4, 70), 64);
+}
+
+/* value = (code - 8) * scale + zero, or without the 8; the product is rounded first. */
+static void test_float_zeros(void **state)
+{
+    (void)state;
+    enum { K = 40 };
+    uint8_t codes[K / 2];
+    float row[K];
+    const float scale[2] = {0.3f, 1.7f}, zero[2] = {-0.1f, 1e3f};
+    for (int i = 0; i < K / 2; i++) codes[i] = (uint8_t)(i * 37 + 5);
+    const oq_planes planes = {{codes, scale, NULL, zero}};
+    for (int middle = 0; middle < 2; middle++) {
+        const oq_format *f = oq_format_int4_float(32, middle != 0);
+        f->decode_row(f, row, &planes, 0, 1, K);
+        for (int i = 0; i < K; i++) {
+            const float code = (float)(codes[i / 2] >> (i & 1) * 4 & 15);
+            const volatile float product = (code - (middle ? 8.0f : 0.0f)) * scale[i / 32];
+            assert_true(row[i] == product + zero[i / 32]);
+        }
+    }
+    assert_null(oq_format_int4_float(256, true));
+}
+
 static void test_act_nvfp4(void **state)
 {
     (void)state;
@@ -426,6 +476,8 @@ int main(void)
         cmocka_unit_test(test_zero_and_bad_weights),
         cmocka_unit_test(test_what_each_format_keeps),
         cmocka_unit_test(test_act_mx),
+        cmocka_unit_test(test_act_int4),
+        cmocka_unit_test(test_float_zeros),
         cmocka_unit_test(test_act_nvfp4),
         cmocka_unit_test(test_rotate),
         cmocka_unit_test(test_act_token_of_sixteen),
