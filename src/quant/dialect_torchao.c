@@ -1,8 +1,10 @@
 /* dialect_torchao.c -- TorchAO's tensor subclasses as safetensors holds them: module.weight is taken apart into
  * `_weight_qdata` and `_weight_scale`, and the header's entry of its name tells the class and its arguments. */
+#include "quant/around_planes.h"
 #include "quant/block_planes.h"
 #include "quant/packed_planes.h"
 #include "quant/scaled_planes.h"
+#include "quant/torchao_int4.h"
 
 #include "base/size.h"
 #include "format/float4.h"
@@ -11,45 +13,70 @@
 
 extern const oq_method oq_method_torchao;
 
-#define TORCHAO(dtype, format)                                                                               \
+#define TORCHAO(dtype, format, codes)                                                                        \
     {                                                                                                        \
-        .code = &dtype, .tensor = &format##_tensor, .channel = &format##_channel,                            \
-        .weight_name = "_weight_qdata", .scale_names = "_weight_scale", .spare_names = "_weight_zero_point"  \
+        .code = &dtype, .tensor = &format##_tensor, .channel = &format##_channel, .weight_name = codes,      \
+        .scale_names = "_weight_scale", .input_names = "_weight_act_quant_scale",                            \
+        .spare_names = "_weight_zero_point,_weight_act_pre_scale"                                            \
     }
 
-static const oq_scaled_spelling fp8 = TORCHAO(oq_dtype_f8_e4m3, oq_format_fp8_e4m3);
-static const oq_scaled_spelling int8 = TORCHAO(oq_dtype_i8, oq_format_int8);
+static const oq_scaled_spelling fp8 = TORCHAO(oq_dtype_f8_e4m3, oq_format_fp8_e4m3, "_weight_qdata");
+static const oq_scaled_spelling int8 = TORCHAO(oq_dtype_i8, oq_format_int8, "_weight_qdata");
+/* AffineQuantizedTensor's */
+static const oq_scaled_spelling affine_fp8 =
+    TORCHAO(oq_dtype_f8_e4m3, oq_format_fp8_e4m3, "_weight_float8_data");
+static const oq_scaled_spelling affine_int8 = TORCHAO(oq_dtype_i8, oq_format_int8, "_weight_int_data");
+
+/* x times these before its quantization. */
+static const oq_around_names around = {.smooth = "_weight_act_pre_scale"};
+
+static const char *const endings[] = {"._weight_qdata", "._weight_int_data", "._weight_float8_data",
+                                      "._weight_packed_weight"};
+
+/* The length of the layer's name in that of its codes; 0: these are no codes. */
+static size_t layer_length(const oq_ckpt_tensor *t)
+{
+    const size_t length = strlen(t->name);
+    for (size_t i = 0; i < OQ_COUNT(endings); i++) {
+        const size_t m = strlen(endings[i]);
+        if (length > m && strcmp(t->name + length - m, endings[i]) == 0) return length - m;
+    }
+    return 0;
+}
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
     if (named) return named == &oq_method_torchao;
-    return oq_scaled_detect(&fp8, ckpt) || oq_scaled_detect(&int8, ckpt);
+    for (size_t i = 0; ckpt && i < ckpt->n_tensors; i++)
+        if (layer_length(&ckpt->tensors[i])) return true;
+    return false;
 }
 
-/* The class's arguments: activations with a scale per row, or none. */
-static oq_status read_rules(oq_env *env, const oq_json *data, const char *name, oq_scaled_rules *out)
+/* MappingType by its name, or (in pickles) by its number. */
+static bool is_asymmetric(const oq_json *mapping)
+{
+    const oq_json *data = oq_json_get(mapping, "_data");
+    const char *word = oq_json_string(data);
+    return word ? strcmp(word, "ASYMMETRIC") == 0 : oq_json_int(data, 0) == 3;
+}
+
+/* The class's arguments: activations with a scale per row, one that the file has (`fixed`), or none. */
+static oq_status read_rules(oq_env *env, const oq_json *data, const char *name, bool fixed,
+                            oq_scaled_rules *out)
 {
     const oq_json *act = oq_json_get(data, "act_quant_kwargs");
     const oq_json *granularity = oq_json_get(oq_json_get(oq_json_get(act, "_data"), "granularity"), "_type");
     const char *word = oq_json_string(granularity);
     *out = (oq_scaled_rules){.act = OQ_SCALED_ACT_NONE};
     if (oq_json_type(act) == OQ_JSON_NULL) return OQ_OK;
-    out->act = OQ_SCALED_ACT_DYNAMIC;
-    if (word && strcmp(word, "PerRow") == 0) return OQ_OK;
+    if (is_asymmetric(oq_json_get(oq_json_get(act, "_data"), "mapping_type")))
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "layer '%s': activations with zero points are not in this build yet", name);
+    out->act = fixed ? OQ_SCALED_ACT_STATIC : OQ_SCALED_ACT_DYNAMIC;
+    if (fixed || (word && strcmp(word, "PerRow") == 0)) return OQ_OK;
     return oq_fail(env, OQ_E_UNSUPPORTED,
                    "layer '%s': activations of granularity '%s' are not in this build yet; 'PerRow' is", name,
                    word ? word : "(none)");
-}
-
-static oq_status check_zero_points(oq_env *env, const oq_ckpt *ckpt, const char *name)
-{
-    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "_weight_zero_point");
-    for (size_t i = 0; t && t->data && i < t->bytes; i++)
-        if (t->data[i])
-            return oq_fail(env, OQ_E_UNSUPPORTED,
-                           "tensor '%s' has zero points that are not zero, which is not in this build yet",
-                           t->name);
-    return OQ_OK;
 }
 
 /* The class that the header gives a layer's weight; *data is owned by *json. */
@@ -74,14 +101,23 @@ static oq_status read_class(oq_env *env, const oq_ckpt *ckpt, const char *name, 
 
 typedef struct intx { /* one layer of them */
     oq_env *env;
+    const oq_ckpt *ckpt;
     const char *name;
     int64_t n, k, bits, group; /* bits: of the format that holds them */
+    const char *suffix;        /* of the codes */
     const oq_ckpt_tensor *codes, *scale, *zero;
 } intx;
 
 static int half_of(int64_t bits)
 {
     return 1 << (bits - 1);
+}
+
+static int number_at(const oq_ckpt_tensor *t, int64_t i)
+{
+    float x = 0.0f;
+    t->dtype->to_f32(&x, t->data + (size_t)i * t->dtype->bytes, 1);
+    return x >= -512.0f && x <= 512.0f ? (int)x : 512;
 }
 
 /* arg[0] bits, arg[1] columns of a group in the file, arg[2] those of the format */
@@ -99,11 +135,11 @@ static void make_intx_codes(void *dst, const oq_plane_source *self, int64_t n, i
 static void make_intx_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
     const int64_t groups = oq_ceil_div(k, self->arg[2]), stored = oq_ceil_div(k, self->arg[1]);
-    const int8_t *const src = (const int8_t *)self->tensor->data;
     for (int64_t r = 0; r < n; r++)
         for (int64_t j = 0; j < groups; j++)
             ((uint8_t *)dst)[r * groups + j] =
-                (uint8_t)(src[r * stored + j * self->arg[2] / self->arg[1]] + half_of(self->arg[0]));
+                (uint8_t)(number_at(self->tensor, r * stored + j * self->arg[2] / self->arg[1]) +
+                          half_of(self->arg[0]));
 }
 
 static oq_status read_intx(const oq_json *data, intx *x)
@@ -129,19 +165,40 @@ static oq_status read_intx(const oq_json *data, intx *x)
         (long long)x->group);
 }
 
-static oq_status check_bytes(const intx *x, const oq_ckpt_tensor *t, const char *suffix, int64_t cols,
-                             bool codes)
+/* One a byte, within the bits. */
+static oq_status check_bytes(const intx *x)
 {
     const int half = half_of(x->bits);
-    if (!t) return oq_fail(x->env, OQ_E_FORMAT, "tensor '%s.%s' is missing", x->name, suffix);
-    if (t->dtype != &oq_dtype_i8 || t->n_dims != 2 || t->dim[0] != x->n || t->dim[1] != cols)
+    const oq_ckpt_tensor *t = x->codes;
+    if (!t) return oq_fail(x->env, OQ_E_FORMAT, "tensor '%s.%s' is missing", x->name, x->suffix);
+    if (t->dtype != &oq_dtype_i8 || t->n_dims != 2 || t->dim[0] != x->n || t->dim[1] != x->k)
         return oq_fail(x->env, OQ_E_FORMAT, "tensor '%s' has %lld values of %s, it needs [%lld, %lld] of I8",
-                       t->name, (long long)t->elems, t->type_name, (long long)x->n, (long long)cols);
+                       t->name, (long long)t->elems, t->type_name, (long long)x->n, (long long)x->k);
     for (int64_t i = 0; t->data && i < t->elems; i++) {
         const int code = (int8_t)t->data[i];
         if (code >= -half && code < half) continue;
-        return oq_fail(x->env, OQ_E_FORMAT, "tensor '%s' has %s %d at index %lld, outside of %lld bits",
-                       t->name, codes ? "code" : "zero point", code, (long long)i, (long long)x->bits);
+        return oq_fail(x->env, OQ_E_FORMAT, "tensor '%s' has code %d at index %lld, outside of %lld bits",
+                       t->name, code, (long long)i, (long long)x->bits);
+    }
+    return OQ_OK;
+}
+
+/* Whole numbers of any type, also without a dimension for the groups where there is one. */
+static oq_status check_zeros(const intx *x, int64_t groups)
+{
+    const int half = half_of(x->bits);
+    const oq_ckpt_tensor *t = x->zero;
+    if (!t) return oq_fail(x->env, OQ_E_FORMAT, "tensor '%s._weight_zero_point' is missing", x->name);
+    if (!t->dtype || t->dtype->floating || t->elems != x->n * groups)
+        return oq_fail(x->env, OQ_E_FORMAT,
+                       "tensor '%s' has %lld values of %s, it needs [%lld, %lld] of whole numbers", t->name,
+                       (long long)t->elems, t->type_name, (long long)x->n, (long long)groups);
+    for (int64_t i = 0; t->data && i < t->elems; i++) {
+        const int zero = number_at(t, i);
+        if (zero >= -half && zero < half) continue;
+        return oq_fail(x->env, OQ_E_FORMAT,
+                       "tensor '%s' has zero point %d at index %lld, outside of %lld bits", t->name, zero,
+                       (long long)i, (long long)x->bits);
     }
     return OQ_OK;
 }
@@ -153,27 +210,34 @@ static bool all_zero(const oq_ckpt_tensor *t)
     return true;
 }
 
+static oq_status fill_intx(intx *x, oq_part_source *out)
+{
+    const oq_ckpt *ckpt = x->ckpt;
+    const int64_t groups = oq_ceil_div(x->k, x->group), of_format = oq_group_of_format(x->group, groups);
+    if (!of_format)
+        return oq_fail(x->env, OQ_E_UNSUPPORTED,
+                       "layer '%s' has groups of %lld columns; multiples of 32 and whole rows are read",
+                       x->name, (long long)x->group);
+    x->codes = oq_scaled_find(ckpt, x->name, x->suffix);
+    x->zero = oq_scaled_find(ckpt, x->name, "_weight_zero_point");
+    OQ_TRY(check_bytes(x));
+    OQ_TRY(check_zeros(x, groups));
+    OQ_TRY(oq_group_scale(x->env, ckpt, x->name, "_weight_scale", x->n, groups, &x->scale));
+    const oq_plane_source plane = {.arg = {x->bits, x->group, of_format}};
+    *out = (oq_part_source){.format = oq_format_int((int)x->bits, (int)of_format, !all_zero(x->zero))};
+    for (int p = OQ_PLANE_DATA; p <= OQ_PLANE_ZERO; p++) out->plane[p] = plane;
+    out->plane[OQ_PLANE_DATA].tensor = x->codes, out->plane[OQ_PLANE_DATA].make = make_intx_codes;
+    out->plane[OQ_PLANE_SCALE].tensor = x->scale, out->plane[OQ_PLANE_SCALE].make = oq_group_make_scales;
+    out->plane[OQ_PLANE_ZERO].tensor = x->zero, out->plane[OQ_PLANE_ZERO].make = make_intx_zeros;
+    return OQ_OK;
+}
+
 static oq_status locate_intx(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
                              const oq_json *data, oq_part_source *out, bool *found)
 {
-    intx x = {.env = env, .name = name, .n = n, .k = k};
+    intx x = {.env = env, .ckpt = ckpt, .name = name, .n = n, .k = k, .suffix = "_weight_qdata"};
     OQ_TRY(read_intx(data, &x));
-    x.codes = oq_scaled_find(ckpt, name, "_weight_qdata");
-    x.zero = oq_scaled_find(ckpt, name, "_weight_zero_point");
-    const int64_t groups = oq_ceil_div(k, x.group), of_format = oq_group_of_format(x.group, groups);
-    if (!of_format)
-        return oq_fail(env, OQ_E_UNSUPPORTED,
-                       "layer '%s' has groups of %lld columns; multiples of 32 and whole rows are read", name,
-                       (long long)x.group);
-    OQ_TRY(check_bytes(&x, x.codes, "_weight_qdata", k, true));
-    OQ_TRY(check_bytes(&x, x.zero, "_weight_zero_point", groups, false));
-    OQ_TRY(oq_group_scale(env, ckpt, name, "_weight_scale", n, groups, &x.scale));
-    const oq_plane_source plane = {.arg = {x.bits, x.group, of_format}};
-    *out = (oq_part_source){.format = oq_format_int((int)x.bits, (int)of_format, !all_zero(x.zero))};
-    for (int p = OQ_PLANE_DATA; p <= OQ_PLANE_ZERO; p++) out->plane[p] = plane;
-    out->plane[OQ_PLANE_DATA].tensor = x.codes, out->plane[OQ_PLANE_DATA].make = make_intx_codes;
-    out->plane[OQ_PLANE_SCALE].tensor = x.scale, out->plane[OQ_PLANE_SCALE].make = oq_group_make_scales;
-    out->plane[OQ_PLANE_ZERO].tensor = x.zero, out->plane[OQ_PLANE_ZERO].make = make_intx_zeros;
+    OQ_TRY(fill_intx(&x, out));
     *found = true;
     return OQ_OK;
 }
@@ -257,11 +321,107 @@ static oq_status locate_nvfp4(oq_env *env, const oq_ckpt *ckpt, const char *name
     return OQ_OK;
 }
 
+/* ---- codes of a byte under a scale per row: Float8Tensor, Int8Tensor ------------------------------------ */
+
+typedef struct bytes8 { /* one layer of them */
+    const oq_scaled_spelling *spelling;
+    oq_scaled_rules rules;
+    int64_t group; /* columns under a scale */
+} bytes8;
+
+/* Groups of columns, and zero points other than 0, are integers in groups. */
+static oq_status locate_bytes(oq_env *env, const bytes8 *b, const oq_declared *declared, const oq_ckpt *ckpt,
+                              const char *name, int64_t n, int64_t k, oq_part_source *out, bool *found)
+{
+    const oq_ckpt_tensor *zero = oq_scaled_find(ckpt, name, "_weight_zero_point");
+    const bool grouped = b->spelling->code == &oq_dtype_i8 && b->group > 0 && b->group <= k && zero &&
+                         (b->group != k || !all_zero(zero));
+    if (grouped && b->rules.act != OQ_SCALED_ACT_NONE)
+        return oq_fail(
+            env, OQ_E_UNSUPPORTED,
+            "layer '%s' has weights in groups or with zero points and quantized activations, which is "
+            "not in this build yet",
+            name);
+    if (grouped) {
+        intx x = {.env = env,
+                  .ckpt = ckpt,
+                  .name = name,
+                  .n = n,
+                  .k = k,
+                  .bits = 8,
+                  .group = b->group,
+                  .suffix = b->spelling->weight_name};
+        OQ_TRY(fill_intx(&x, out));
+        *found = true;
+    } else {
+        OQ_TRY(oq_scaled_locate(env, b->spelling, &b->rules, declared, ckpt, name, n, k, out, found));
+    }
+    const oq_status st = *found ? oq_around_locate(env, &around, ckpt, name, n, k, out) : OQ_OK;
+    *found = *found && st == OQ_OK;
+    return st;
+}
+
+static oq_status locate_scaled(oq_env *env, const oq_scaled_spelling *spelling, const oq_declared *declared,
+                               const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                               const oq_json *data, oq_part_source *out, bool *found)
+{
+    const bool fixed = oq_scaled_find(ckpt, name, "_weight_act_quant_scale") != NULL;
+    bytes8 b = {.spelling = spelling,
+                .group = oq_json_int(oq_json_at(oq_json_get(data, "block_size"), 1), k)};
+    OQ_TRY(read_rules(env, data, name, fixed, &b.rules));
+    return locate_bytes(env, &b, declared, ckpt, name, n, k, out, found);
+}
+
+/* ---- AffineQuantizedTensor of earlier versions: what holds the codes is a class inside it ---------------- */
+
+/* The function that quantizes x, of a LinearActivationQuantizedTensor. */
+static oq_status read_function(oq_env *env, const char *name, const oq_json *outer, oq_scaled_rules *out)
+{
+    const char *function = oq_json_string(oq_json_get(outer, "input_quant_func"));
+    const char *word = oq_json_string(
+        oq_json_get(oq_json_get(oq_json_get(outer, "quant_kwargs"), "activation_granularity"), "_type"));
+    static const char per_token[] = "._int8_symm_per_token_reduced_range_quant",
+                      per_row[] = "._input_activation_quant_func_fp8";
+    const size_t n = function ? strlen(function) : 0;
+    out->act = OQ_SCALED_ACT_DYNAMIC;
+    if (n >= sizeof per_token && strcmp(function + n - (sizeof per_token - 1), per_token) == 0) return OQ_OK;
+    if (n >= sizeof per_row && strcmp(function + n - (sizeof per_row - 1), per_row) == 0 && word &&
+        strcmp(word, "PerRow") == 0)
+        return OQ_OK;
+    return oq_fail(env, OQ_E_UNSUPPORTED,
+                   "layer '%s': activations by '%s' of granularity '%s' are not in this build yet", name,
+                   function ? function : "(none)", word ? word : "(none)");
+}
+
+static oq_status locate_affine(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt,
+                               const char *name, int64_t n, int64_t k, const oq_json *outer,
+                               oq_part_source *out, bool *found)
+{
+    const oq_json *weight = oq_json_get(outer, "original_weight_tensor");
+    const oq_json *data = weight ? oq_json_get(weight, "_data") : outer,
+                  *impl = oq_json_get(data, "tensor_impl");
+    const char *holder = oq_json_string(oq_json_get(impl, "_type"));
+    bytes8 b = {.rules.act = OQ_SCALED_ACT_NONE};
+    b.group = oq_json_int(oq_json_at(oq_json_get(data, "block_size"), 1), 0);
+    if (weight) OQ_TRY(read_function(env, name, outer, &b.rules));
+    if (holder && oq_json_bool(oq_json_get(oq_json_get(impl, "_data"), "transposed"), false))
+        holder = "transposed";
+    if (holder && strcmp(holder, "TensorCoreTiledAQTTensorImpl") == 0 && !weight)
+        return oq_torchao_locate_tiles_in(env, ckpt, name, "_weight_packed_weight", n, k, data, out, found);
+    if (holder && strcmp(holder, "PlainAQTTensorImpl") == 0) b.spelling = &affine_int8;
+    if (holder && strcmp(holder, "Float8AQTTensorImpl") == 0) b.spelling = &affine_fp8;
+    if (b.spelling) return locate_bytes(env, &b, declared, ckpt, name, n, k, out, found);
+    return oq_fail(env, OQ_E_UNSUPPORTED,
+                   "layer '%s' is an AffineQuantizedTensor held by '%s', which is not in this build yet; "
+                   "PlainAQTTensorImpl, Float8AQTTensorImpl and TensorCoreTiledAQTTensorImpl are",
+                   name, holder ? holder : "(none)");
+}
+
 /* ---- one layer ----------------------------------------------------------------------------------------- */
 
 typedef struct class_row {
     const char *name;
-    const oq_scaled_spelling *spelling; /* NULL: locate */
+    const oq_scaled_spelling *spelling; /* NULL: locate, or (both) locate_affine */
     oq_status (*locate)(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
                         const oq_json *data, oq_part_source *out, bool *found);
 } class_row;
@@ -269,9 +429,13 @@ typedef struct class_row {
 static const class_row classes[] = {
     {"Float8Tensor", &fp8, NULL},
     {"Int8Tensor", &int8, NULL},
+    {"Int4Tensor", NULL, oq_torchao_locate_int4},
+    {"Int4TilePackedTo4dTensor", NULL, oq_torchao_locate_tiles},
     {"IntxUnpackedToInt8Tensor", NULL, locate_intx},
     {"MXTensor", NULL, locate_mx},
     {"NVFP4Tensor", NULL, locate_nvfp4},
+    {"AffineQuantizedTensor", NULL, NULL},
+    {"LinearActivationQuantizedTensor", NULL, NULL},
 };
 
 static oq_status locate_class(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
@@ -279,7 +443,6 @@ static oq_status locate_class(oq_env *env, const oq_declared *declared, const oq
                               oq_part_source *out, bool *found)
 {
     const oq_json *data = oq_json_get(json, "_data");
-    oq_scaled_rules rules;
     const class_row *row = NULL;
     for (size_t i = 0; class_name && i < OQ_COUNT(classes) && !row; i++)
         if (strcmp(classes[i].name, class_name) == 0) row = &classes[i];
@@ -287,12 +450,21 @@ static oq_status locate_class(oq_env *env, const oq_declared *declared, const oq
         return oq_fail(
             env, OQ_E_UNSUPPORTED,
             "layer '%s' is a TorchAO tensor of class '%s', which is not in this build yet; Float8Tensor, "
-            "Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and NVFP4Tensor are",
+            "Int8Tensor, Int4Tensor, Int4TilePackedTo4dTensor, IntxUnpackedToInt8Tensor, MXTensor, "
+            "NVFP4Tensor and "
+            "AffineQuantizedTensor are",
             name, class_name ? class_name : "(none in the header)");
     if (row->locate) return row->locate(env, ckpt, name, n, k, data, out, found);
-    OQ_TRY(read_rules(env, data, name, &rules));
-    OQ_TRY(check_zero_points(env, ckpt, name));
-    return oq_scaled_locate(env, row->spelling, &rules, declared, ckpt, name, n, k, out, found);
+    if (!row->spelling) return locate_affine(env, declared, ckpt, name, n, k, data, out, found);
+    return locate_scaled(env, row->spelling, declared, ckpt, name, n, k, data, out, found);
+}
+
+static bool has_codes(const oq_ckpt *ckpt, const char *name)
+{
+    bool any =
+        oq_scaled_find(ckpt, name, "_weight_scale") || oq_scaled_find(ckpt, name, "_weight_scale_and_zero");
+    for (size_t i = 0; i < OQ_COUNT(endings); i++) any = any || oq_scaled_find(ckpt, name, endings[i] + 1);
+    return any;
 }
 
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
@@ -301,25 +473,32 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     const char *class_name = NULL;
     oq_json *json = NULL;
     *found = false;
-    if (!oq_scaled_find(ckpt, name, "_weight_qdata") && !oq_scaled_find(ckpt, name, "_weight_scale"))
-        return OQ_OK; /* a layer that was left out */
+    if (!has_codes(ckpt, name)) return OQ_OK; /* a layer that was left out */
     OQ_TRY(read_class(env, ckpt, name, &json, &class_name));
     const oq_status st = locate_class(env, declared, ckpt, name, n, k, class_name, json, out, found);
     oq_json_free(json);
     return st;
 }
 
+/* The class tells the shape where codes are packed; else it is that of the codes. */
 static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
                      size_t *name_length, int64_t *n, int64_t *k)
 {
-    (void)declared, (void)ckpt;
-    static const char ending[] = "._weight_qdata";
-    const size_t length = strlen(t->name), m = sizeof ending - 1;
-    if (t->n_dims != 2 || length <= m || strcmp(t->name + length - m, ending) != 0) return false;
-    *name_length = length - m;
-    *n = t->dim[0];
-    *k = t->dim[1] * (t->dtype == &oq_dtype_u8 ? 2 : 1);
-    return true;
+    char name[1024];
+    const char *class_name = NULL;
+    oq_json *json = NULL;
+    (void)declared;
+    *name_length = layer_length(t);
+    if (!*name_length || *name_length >= sizeof name || t->n_dims < 2) return false;
+    memcpy(name, t->name, *name_length);
+    name[*name_length] = '\0';
+    read_class(NULL, ckpt, name, &json, &class_name);
+    const oq_json *shape = oq_json_get(oq_json_get(json, "_data"), "shape");
+    const bool told = oq_json_size(shape) == 2;
+    *n = told ? oq_json_int(oq_json_at(shape, 0), 0) : t->dim[0];
+    *k = told ? oq_json_int(oq_json_at(shape, 1), 0) : t->dim[1] * (t->dtype == &oq_dtype_u8 ? 2 : 1);
+    oq_json_free(json);
+    return *n > 0 && *k > 0 && *n <= INT32_MAX && *k <= INT32_MAX && (told || t->n_dims == 2);
 }
 
 static bool harmless(const oq_ckpt_tensor *t)
@@ -331,7 +510,8 @@ static bool harmless(const oq_ckpt_tensor *t)
 
 const oq_dialect oq_dialect_torchao = {
     .name = "torchao",
-    .help = "TorchAO's Float8Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and NVFP4Tensor",
+    .help =
+        "TorchAO's tensor classes of 4 and 8 bits: safetensors and pickled .bin, of today and of 0.7 to 0.9",
     .method = &oq_method_torchao,
     .detect = detect,
     .read = oq_declared_read,

@@ -13,8 +13,7 @@ static const oq_method_option options[] = {
 const oq_method oq_method_torchao = {
     .name = "torchao",
     .aliases = "torchao_float8_weight_only",
-    .help = "TorchAO checkpoints: FP8, INT8, grouped integers and MX; Int4Tensor and NVFP4Tensor are refused "
-            "by name",
+    .help = "TorchAO checkpoints: FP8, INT8, INT4 in rows and tiles, grouped integers, MX and NVFP4",
     .options = options,
     .serialized = true,
     .tolerated = "*",

@@ -38,6 +38,8 @@ static const struct {
     {"bitsandbytes/llm_int8", 5e-3},    /* x in F16 */
     {"torchao/float8_dyn", 2e-2},       /* its activation scale is BF16 */
     {"torchao/int8_dynamic", 6e-3},     /* amax / 127.5 there */
+    {"torchao/classes_bin", 6e-3},      /* so there */
+    {"torchao/affine_bin", 6e-3},       /* activations in BF16 */
     {"compressed-tensors/w4a16", 4e-3}, /* 16 bit products */
     {"compressed-tensors/mx", 4e-3},
     {"compressed-tensors/", 3e-2}, /* scales, quotients and products of x rounded to BF16 */

@@ -1,0 +1,205 @@
+/* torchao_int4.c -- finds and checks TorchAO's integers of four bits whose zero points are floats, value = (code - 8) * scale
+ * + zero, and puts their tiles and columns into rows. */
+#include "quant/torchao_int4.h"
+
+#include "quant/around_planes.h"
+#include "quant/packed_planes.h"
+#include "quant/scaled_planes.h"
+
+#include "base/size.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TILE_ROWS = 8, TILE_COLS = 16, LANES = 32 };
+
+typedef struct layer {
+    oq_env *env;
+    const oq_ckpt *ckpt;
+    const char *name;
+    int64_t n, k, group, groups, of_format; /* groups of a row as stored; columns of a group of the format */
+    const oq_ckpt_tensor *codes, *scale, *zero;
+} layer;
+
+/* ---- planes: arg[0] which of a pair, arg[1] columns of a group in the file, arg[2] those of the format ---------- */
+
+/* Two's complement, the first of two in the low nibble: adding 8 is flipping the upper bit. */
+static void make_row_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    for (int64_t i = 0; i < n * (k / 2); i++) ((uint8_t *)dst)[i] = self->tensor->data[i] ^ 0x88;
+}
+
+static void make_tile_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    const oq_ckpt_tensor *t = self->tensor;
+    const int64_t words = t->dim[3], across = t->dim[1], row_bytes = k / 2 + (k & 1);
+    memset(dst, 0, (size_t)(n * row_bytes));
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t c = 0; c < k; c++) {
+            const int64_t tile = c / TILE_COLS, in = c % TILE_COLS, inner = tile % (2 * words);
+            const int64_t lane = r % TILE_ROWS * 4 + in % 8 / 2;
+            const int64_t word =
+                ((r / TILE_ROWS * across + tile / (2 * words)) * LANES + lane) * words + inner / 2;
+            const int shift = (int)(4 * (inner % 2 * 2 + in / 8) + in % 2 * 16);
+            uint32_t bits;
+            memcpy(&bits, t->data + word * 4, sizeof bits);
+            oq_code_put((uint8_t *)dst + r * row_bytes, c, 4, bits >> shift & 15);
+        }
+}
+
+/* [groups, rows] or [groups, rows, 2] -> [n, groups of the format] */
+static void make_across(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    const oq_ckpt_tensor *t = self->tensor;
+    const int64_t groups = oq_ceil_div(k, self->arg[2]), pair = t->n_dims == 3 ? 2 : 1;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t j = 0; j < groups; j++) {
+            const int64_t at = (j * self->arg[2] / self->arg[1] * t->dim[1] + r) * pair + self->arg[0];
+            t->dtype->to_f32((float *)dst + r * groups + j, t->data + (size_t)at * t->dtype->bytes, 1);
+        }
+}
+
+/* ---- checks -------------------------------------------------------------------------------------------- */
+
+static oq_status need(const layer *l, const oq_ckpt_tensor *t, const char *suffix)
+{
+    return t ? OQ_OK : oq_fail(l->env, OQ_E_FORMAT, "tensor '%s.%s' is missing", l->name, suffix);
+}
+
+static oq_status read_group(layer *l, const oq_json *data)
+{
+    const oq_json *block = oq_json_get(data, "block_size");
+    l->group = oq_json_int(oq_json_at(block, 1), 0);
+    if (oq_json_int(oq_json_at(block, 0), 0) == 1 && l->group > 0 && l->group <= INT32_MAX && l->k % 2 == 0) {
+        l->groups = oq_ceil_div(l->k, l->group);
+        l->of_format = oq_group_of_format(l->group, l->groups);
+        if (l->of_format) return OQ_OK;
+    }
+    return oq_fail(
+        l->env, OQ_E_UNSUPPORTED,
+        "layer '%s' has blocks of [%lld, %lld] over %lld columns; [1, multiples of 32] and whole rows "
+        "are read",
+        l->name, (long long)oq_json_int(oq_json_at(block, 0), 0), (long long)l->group, (long long)l->k);
+}
+
+static bool is_float(const oq_ckpt_tensor *t)
+{
+    return t->dtype == &oq_dtype_f32 || t->dtype == &oq_dtype_bf16 || t->dtype == &oq_dtype_f16;
+}
+
+static oq_status check_numbers(const layer *l, const oq_ckpt_tensor *t)
+{
+    if (!is_float(t))
+        return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is %s, it must be F32, BF16 or F16", t->name,
+                       t->type_name);
+    for (int64_t i = 0; t->data && i < t->elems; i++) {
+        float x = 0.0f;
+        t->dtype->to_f32(&x, t->data + (size_t)i * t->dtype->bytes, 1);
+        if (!isfinite(x))
+            return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is %g at index %lld; it must be finite", t->name,
+                           (double)x, (long long)i);
+    }
+    return OQ_OK;
+}
+
+static oq_status check_across(const layer *l, const oq_ckpt_tensor *t)
+{
+    if (t->n_dims != 2 || t->dim[0] != l->groups || t->dim[1] != l->n)
+        return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' has %lld values, its layer needs [%lld, %lld]",
+                       t->name, (long long)t->elems, (long long)l->groups, (long long)l->n);
+    return check_numbers(l, t);
+}
+
+static oq_status refuse_strangers(const layer *l, const char *known)
+{
+    const oq_ckpt_tensor *other = oq_scaled_stranger(l->ckpt, l->name, known);
+    if (!other) return OQ_OK;
+    return oq_fail(l->env, OQ_E_UNSUPPORTED,
+                   "tensor '%s' changes what layer '%s' computes, in a way that is not in this build yet",
+                   other->name, l->name);
+}
+
+/* ---- one layer ----------------------------------------------------------------------------------------- */
+
+static oq_status fill(const layer *l, void (*codes)(void *, const oq_plane_source *, int64_t, int64_t),
+                      oq_part_source *out, bool *found)
+{
+    static const oq_around_names around = {.smooth = "_weight_act_pre_scale"};
+    *out = (oq_part_source){.format = oq_format_int4_float((int)l->of_format, true)};
+    out->plane[OQ_PLANE_DATA] = (oq_plane_source){.tensor = l->codes, .make = codes};
+    out->plane[OQ_PLANE_SCALE] =
+        (oq_plane_source){.tensor = l->scale, .make = make_across, .arg = {0, l->group, l->of_format}};
+    out->plane[OQ_PLANE_ZERO] = (oq_plane_source){
+        .tensor = l->zero, .make = make_across, .arg = {l->zero == l->scale, l->group, l->of_format}};
+    const oq_status st = oq_around_locate(l->env, &around, l->ckpt, l->name, l->n, l->k, out);
+    *found = st == OQ_OK;
+    return st;
+}
+
+oq_status oq_torchao_locate_int4(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                                 const oq_json *data, oq_part_source *out, bool *found)
+{
+    layer l = {.env = env, .ckpt = ckpt, .name = name, .n = n, .k = k};
+    const char *act = oq_json_string(oq_json_get(oq_json_get(data, "activation_dtype"), "_data"));
+    l.codes = oq_scaled_find(ckpt, name, "_weight_qdata");
+    l.scale = oq_scaled_find(ckpt, name, "_weight_scale");
+    l.zero = oq_scaled_find(ckpt, name, "_weight_zero_point");
+    OQ_TRY(read_group(&l, data));
+    OQ_TRY(need(&l, l.codes, "_weight_qdata"));
+    OQ_TRY(need(&l, l.scale, "_weight_scale"));
+    OQ_TRY(need(&l, l.zero, "_weight_zero_point"));
+    if ((l.codes->dtype != &oq_dtype_u8 && l.codes->dtype != &oq_dtype_i8) || l.codes->n_dims != 2 ||
+        l.codes->dim[0] != n || l.codes->dim[1] != k / 2)
+        return oq_fail(env, OQ_E_FORMAT,
+                       "tensor '%s' has %lld values of %s, it needs [%lld, %lld] of U8 or I8", l.codes->name,
+                       (long long)l.codes->elems, l.codes->type_name, (long long)n, (long long)(k / 2));
+    OQ_TRY(check_across(&l, l.scale));
+    OQ_TRY(check_across(&l, l.zero));
+    OQ_TRY(refuse_strangers(&l, "_weight_qdata,_weight_scale,_weight_zero_point,_weight_act_pre_scale,bias"));
+    OQ_TRY(fill(&l, make_row_codes, out, found));
+    if (act && strcmp(act, "float8_e4m3fn") == 0)
+        out->act = &oq_dtype_f8_e4m3, out->act_scale = OQ_ACT_DYNAMIC_TOKEN;
+    return OQ_OK;
+}
+
+/* Rows may be padded to tiles, columns to whole runs of them. */
+static oq_status check_tiles(const layer *l)
+{
+    const oq_ckpt_tensor *t = l->codes, *s = l->scale;
+    const bool shaped = t->dtype == &oq_dtype_i32 && t->n_dims == 4 && t->dim[2] == LANES && t->dim[3] >= 1 &&
+                        t->dim[3] <= 4 && t->dim[0] <= INT32_MAX && t->dim[1] <= INT32_MAX;
+    const int64_t rows = shaped ? t->dim[0] * TILE_ROWS : 0,
+                  cols = shaped ? t->dim[1] * 2 * t->dim[3] * TILE_COLS : 0;
+    if (!shaped || rows < l->n || cols < l->k)
+        return oq_fail(l->env, OQ_E_FORMAT,
+                       "tensor '%s' has %lld values of %s, which are no tiles of [%lld, %lld] codes", t->name,
+                       (long long)t->elems, t->type_name, (long long)l->n, (long long)l->k);
+    if (s->n_dims != 3 || s->dim[0] != oq_ceil_div(cols, l->group) || s->dim[1] != rows || s->dim[2] != 2)
+        return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' has %lld values, its layer needs [%lld, %lld, 2]",
+                       s->name, (long long)s->elems, (long long)oq_ceil_div(cols, l->group), (long long)rows);
+    return check_numbers(l, s);
+}
+
+oq_status oq_torchao_locate_tiles_in(oq_env *env, const oq_ckpt *ckpt, const char *name, const char *codes,
+                                     int64_t n, int64_t k, const oq_json *data, oq_part_source *out,
+                                     bool *found)
+{
+    char known[128];
+    layer l = {.env = env, .ckpt = ckpt, .name = name, .n = n, .k = k};
+    l.codes = oq_scaled_find(ckpt, name, codes);
+    l.scale = l.zero = oq_scaled_find(ckpt, name, "_weight_scale_and_zero");
+    OQ_TRY(read_group(&l, data));
+    OQ_TRY(need(&l, l.codes, codes));
+    OQ_TRY(need(&l, l.scale, "_weight_scale_and_zero"));
+    OQ_TRY(check_tiles(&l));
+    snprintf(known, sizeof known, "%s,_weight_scale_and_zero,_weight_act_pre_scale,bias", codes);
+    OQ_TRY(refuse_strangers(&l, known));
+    return fill(&l, make_tile_codes, out, found);
+}
+
+oq_status oq_torchao_locate_tiles(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                                  const oq_json *data, oq_part_source *out, bool *found)
+{
+    return oq_torchao_locate_tiles_in(env, ckpt, name, "_weight_qdata", n, k, data, out, found);
+}
