@@ -26,14 +26,14 @@ const oq_format *const oq_format_list[] = {
     &oq_format_nf4_b64_nested,
     &oq_format_fp4_b64,
     &oq_format_fp4_b64_nested,
-#define ENTRY(name) &oq_format_##name,
-    OQ_INT_FORMATS(ENTRY)
     &oq_format_int4f_g32,
     &oq_format_int4f_g64,
     &oq_format_int4f_g128,
     &oq_format_uint4f_g32,
     &oq_format_uint4f_g64,
     &oq_format_uint4f_g128,
+#define ENTRY(name) &oq_format_##name,
+    OQ_INT_FORMATS(ENTRY)
 #undef ENTRY
         & oq_format_int4_e4m3_g128,
     &oq_format_q4_0,

@@ -338,6 +338,28 @@ static void forget_parts(const oq_loading *ld, const oq_plan_layer *layer)
     }
 }
 
+/* A stored bias in another order, of all rows that the file holds as one. */
+static oq_status stored_bias(const oq_loading *ld, const oq_part_source *part, int64_t n, int64_t k,
+                             bool wide, float *bias)
+{
+    const int64_t whole = part->whole ? part->whole : n;
+    float *all = oq_alloc_raw(ld->env, (size_t)whole * sizeof *all);
+    if (!all) return OQ_E_NOMEM;
+    oq_plane_read(&part->bias, all, (size_t)whole * sizeof *all, whole, k);
+    memcpy(bias, all + part->first, (size_t)n * sizeof *bias);
+    oq_free(ld->env, all);
+    if (!wide) round_to_compute(ld, bias, n);
+    return OQ_OK;
+}
+
+static oq_status part_bias(const oq_loading *ld, const oq_plan_layer *layer, int i, float *bias)
+{
+    const oq_linear *l = layer->linear;
+    const oq_part_source *part = layer->choice.serialized ? &layer->choice.part[i] : NULL;
+    if (part && part->bias.tensor) return stored_bias(ld, part, l->parts[i].n, l->spec.k, l->wide, bias);
+    return load_bias(ld, l->parts[i].name, l->parts[i].n, l->wide, bias);
+}
+
 oq_status oq_load_linear(const oq_loading *ld, const oq_plan_layer *layer, void *dst, float *bias)
 {
     const oq_linear *l = layer->linear;
@@ -353,7 +375,7 @@ oq_status oq_load_linear(const oq_loading *ld, const oq_plan_layer *layer, void 
     forget_parts(ld, layer);
     free_planes(ld->env, &p);
     for (int i = 0; st == OQ_OK && l->has_bias && i < l->n_parts; i++) {
-        st = load_bias(ld, l->parts[i].name, l->parts[i].n, l->wide, bias);
+        st = part_bias(ld, layer, i, bias);
         bias += l->parts[i].n;
     }
     return st;

@@ -132,7 +132,9 @@ static oq_status account_linear(account *a, const oq_plan_layer *layer)
             OQ_TRY(need_shaped(a, part->name, ".weight", (int64_t[]){part->n, l->spec.k}, 2,
                                l->flat ? SHAPE_KERNEL : SHAPE_SQUEEZED));
         }
-        if (l->has_bias) OQ_TRY(need(a, part->name, ".bias", &part->n, 1));
+        const oq_ckpt_tensor *bias = layer->choice.serialized ? layer->choice.part[i].bias.tensor : NULL;
+        if (l->has_bias && bias) claim_once(a, bias);
+        if (l->has_bias && !bias) OQ_TRY(need(a, part->name, ".bias", &part->n, 1));
     }
     return OQ_OK;
 }

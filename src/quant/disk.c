@@ -44,7 +44,9 @@ static const char *shaped_method(const oq_json *quant)
     const oq_json *layers = oq_json_get(quant, "quantized_layers");
     const char *producer = oq_json_string(oq_json_get(oq_json_get(quant, "producer"), "name"));
     const char *recipe = oq_json_string(oq_json_get(quant, "recipe"));
+    const char *own = oq_json_string(oq_json_get(quant, "method")); /* nunchaku's header */
     if (producer && oq_name_equal(producer, "modelopt")) return "modelopt";
+    if (own && oq_name_equal(own, "svdquant")) return "svdquant";
     if (recipe) return recipe;
     return layers && oq_json_type(layers) != OQ_JSON_OBJECT ? "comfy_nvfp4" : NULL;
 }

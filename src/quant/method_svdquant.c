@@ -10,7 +10,7 @@ static const oq_method_option options[] = {
      .help = "of the low-rank branch"},
     {.name = "precision",
      .type = OQ_METHOD_CHOICE,
-     .choices = "nvfp4",
+     .choices = "nvfp4,int4",
      .fallback = "\"nvfp4\"",
      .help = "of the residual"},
     {.name = "act_unsigned", .type = OQ_METHOD_BOOL, .fallback = "false", .help = "activations without sign"},
@@ -21,10 +21,9 @@ static const oq_method_option options[] = {
 const oq_method oq_method_svdquant = {
     .name = "svdquant",
     .aliases = "nunchaku,nunchaku_lite",
-    .help = "SVDQuant checkpoints: NVFP4 weights with a low-rank branch",
+    .help = "SVDQuant checkpoints of nunchaku: weights of four bits (int4 or NVFP4) with a low-rank branch",
     .options = options,
     .serialized = true,
     .producer = true,
     .tolerated = "*",
-    .missing = OQ_METHOD_MISSING,
 };

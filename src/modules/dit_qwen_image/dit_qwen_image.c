@@ -104,6 +104,14 @@ static oq_status declare(oq_builder *b, void *self)
 
 static const char *const class_names[] = {"QwenImageTransformer2DModel", NULL};
 
+/* nunchaku's files: products fused. */
+#define B "transformer_blocks.*.attn."
+static const oq_name_rule names[] = {
+    {.from = B "to_qkv", .to = B "to_q," B "to_k," B "to_v"},
+    {.from = B "add_qkv_proj", .to = B "add_q_proj," B "add_k_proj," B "add_v_proj"},
+    {0},
+};
+
 /* ComfyUI's and GGUF files keep diffusers' names. */
 static const char *const signatures[] = {"transformer_blocks.0.img_mod.1,txt_norm,img_in", NULL};
 
@@ -112,6 +120,7 @@ const oq_module_type oq_module_dit_qwen_image = {
     .gguf = "qwen_image",
     .what = "transformer (Qwen-Image)",
     .signatures = signatures,
+    .names = names,
     .class_names = class_names,
     .self_bytes = sizeof(oq_dit_qwen_image),
     .describe = describe,

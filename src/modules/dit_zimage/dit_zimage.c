@@ -157,6 +157,10 @@ static const char *const class_names[] = {"ZImageTransformer2DModel", NULL};
 static const oq_name_rule names[] = {
     {.from = "*.*.attention.qkv", .to = "*.*.attention.to_q,*.*.attention.to_k,*.*.attention.to_v"},
     {.from = "*.*.attention.out", .to = "*.*.attention.to_out.0"},
+    /* nunchaku's: products fused, the MLP in diffusers' general form (values first, then the gate) */
+    {.from = "*.*.attention.to_qkv", .to = "*.*.attention.to_q,*.*.attention.to_k,*.*.attention.to_v"},
+    {.from = "*.*.feed_forward.net.0.proj", .to = "*.*.feed_forward.w3,*.*.feed_forward.w1"},
+    {.from = "*.*.feed_forward.net.2", .to = "*.*.feed_forward.w2"},
     {.from = "*.*.attention.q_norm", .to = "*.*.attention.norm_q"},
     {.from = "*.*.attention.k_norm", .to = "*.*.attention.norm_k"},
     {.from = "x_embedder", .to = "all_x_embedder.2-1"},

@@ -356,7 +356,7 @@ static void test_bounds(void **state)
         {"awq", "{\"w_bit\": 4, \"q_group_size\": 128, \"version\": \"GEMM\"}", true, NULL},
         {"awq", "{\"bits\": 4, \"version\": \"warp\"}", true, "'warp', it must be one of gemm"},
         {"svdquant", "{\"rank\": 0}", true, "is 0"},
-        {"svdquant", "{\"precision\": \"int4\"}", true, "must be one of nvfp4"},
+        {"svdquant", "{\"precision\": \"int8\"}", true, "must be one of nvfp4,int4"},
         {"int8_convrot", "{\"group_size\": 64}", true, NULL},
         {"int8_convrot", "{\"group_size\": 100}", true, "is 100, it must be a power of four"},
         {"int8_convrot", "{\"group_size\": 8}", true, "is 8, it must be a power of four"},

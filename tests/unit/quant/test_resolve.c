@@ -296,19 +296,12 @@ static void test_component_errors(void **state)
     refuse(w, "{\"method\": \"fp8\", \"is_checkpoint_fp8_serialized\": true}", OQ_E_MISMATCH, "'fp8'|plain");
 }
 
-/* 38: a method that this machine or build cannot run does not speak for the other components. */
-static void test_missing(void **state)
+/* 38: a method that cannot quantize plain weights says so. */
+static void test_serialized_only(void **state)
 {
     world *w = *state;
-    oq_layer_choice c;
-    assert_int_equal(
-        resolve(w, "{\"transformer\": {\"method\": \"svdquant\"}, \"text_encoder\": {\"method\": \"fp8\"}}"),
-        OQ_OK);
-    assert_int_equal(choose(w, DOWN, &c), OQ_OK);
-    assert_int_equal(choose(w, EMBEDDER, &c), OQ_OK);
-    check_refusal(w, "", choose(w, W2, &c), OQ_E_UNSUPPORTED,
-                  "transformer|'layers.1.feed_forward.w2'|'svdquant'|not in this build yet");
-    static const char *const serialized[] = {"quark", "ascend", "comfy_nvfp4", "compressed-tensors"};
+    static const char *const serialized[] = {"quark", "ascend", "comfy_nvfp4", "compressed-tensors",
+                                             "svdquant"};
     for (size_t i = 0; i < OQ_COUNT(serialized); i++)
         refuse(w, serialized[i], OQ_E_MISMATCH, "reads checkpoints that were quantized beforehand|plain");
     refuse(w, "gptq", OQ_E_MISMATCH, "'gptq' reads checkpoints that were quantized beforehand|plain");
@@ -364,17 +357,16 @@ static void test_four_bits(void **state)
                   "'layers.1.feed_forward.w2'|'llm_int8_threshold'|'bitsandbytes'|not in this build yet");
 }
 
-/* 47, 48: a global request for a producer's layout leaves encoders alone; fp8 does not; a named one reaches them. */
+/* 47, 48: a global request for a producer's layout speaks of the transformer; fp8 reaches encoders; so does a named one. */
 static void test_encoders(void **state)
 {
     world *w = *state;
-    assert_int_equal(resolve(w, "svdquant"), OQ_OK);
-    assert_int_equal(component(w, 1)->source, OQ_SOURCE_NONE);
-    assert_int_equal(component(w, 1)->n_routes, 0);
-    assert_int_equal(component(w, 0)->n_routes, 1);
+    refuse(w, "svdquant", OQ_E_MISMATCH, "'transformer'|'svdquant'|plain");
     assert_int_equal(resolve(w, "fp8"), OQ_OK);
     assert_int_equal(component(w, 1)->n_routes, 1);
-    assert_int_equal(resolve(w, "{\"text_encoder\": {\"method\": \"svdquant\"}}"), OQ_OK);
+    refuse(w, "{\"text_encoder\": {\"method\": \"svdquant\"}}", OQ_E_MISMATCH,
+           "'text_encoder'|'svdquant'|plain");
+    assert_int_equal(resolve(w, "{\"text_encoder\": {\"method\": \"gguf\"}}"), OQ_OK);
     assert_int_equal(component(w, 1)->n_routes, 1);
 }
 
@@ -895,7 +887,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_keep, setup, teardown),
         cmocka_unit_test_setup_teardown(test_components, setup, teardown),
         cmocka_unit_test_setup_teardown(test_component_errors, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_missing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_serialized_only, setup, teardown),
         cmocka_unit_test_setup_teardown(test_four_bits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_encoders, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ignored, setup, teardown),
