@@ -22,7 +22,7 @@ static void make_codes(void *dst, const oq_plane_source *self, int64_t n, int64_
         row[row_bytes - 1] = 0;
         for (int64_t c = 0; c < k; c++) {
             const uint8_t code = (uint8_t)((src[r / 2 * k + c] >> (r % 2 * 4) & 15) ^ 8);
-            row[c / 2] = c % 2 ? (uint8_t)(row[c / 2] | code << 4) : code;
+            row[c / 2] = (uint8_t)(c % 2 ? row[c / 2] | code << 4 : code);
         }
     }
 }
