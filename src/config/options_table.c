@@ -43,8 +43,9 @@ static const oq_option_info rows[] = {
     {"candidate-vae", "vae", OQ_OPTION_STRING, 0, 0, NULL, "the model's", "compare", "model", "FILE",
      "weights of the candidate's autoencoder from this file (or folder) instead"},
     {"lora", NULL, OQ_OPTION_LIST, 0, 0, NULL, NULL, MAKES ",bench", "model", "FILE[:SCALE]",
-     "adapter of low rank (diffusers, PEFT, kohya or ComfyUI names), beside weights of any format; may be "
-     "repeated"},
+     "adapter (LoRA, LoHa or LoKr under diffusers', PEFT's, kohya's or ComfyUI's names), beside weights of "
+     "any "
+     "format; may be repeated"},
     {"reference-load-format", NULL, OQ_OPTION_CHOICE, 0, 0, "default,dummy", "default", "compare", "model",
      "WORD", "load format of the reference run"},
     {"candidate-load-format", "load-format", OQ_OPTION_CHOICE, 0, 0, "default,dummy", "default", "compare",

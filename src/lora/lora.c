@@ -1,10 +1,10 @@
-/* lora.c -- adapters of low rank: files to pairs of small layers that hang on the plan's layers. */
+/* lora.c -- adapters: files to pairs of small layers that hang on the plan's layers. */
 #include "lora/lora.h"
 
 #include "base/file.h"
 #include "base/size.h"
 #include "ckpt/ckpt.h"
-#include "lora/lora_names.h"
+#include "lora/lora_delta.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,8 @@ typedef struct adapter { /* one named layer of a file */
     const oq_ckpt_tensor *tensor[OQ_LORA_N_ROLES];
     oq_lora_target targets[OQ_LORA_MAX_TARGETS];
     int n_targets;
-    bool halves_swapped;
+    oq_lora_subject subject;
+    oq_lora_delta delta;
 } adapter;
 
 typedef struct lora_file {
@@ -35,7 +36,7 @@ typedef struct hung { /* a pair as it was attached, and where its weights are */
     oq_lora_pair *pair;
     const lora_file *file;
     const adapter *of;
-    int64_t from; /* rows of `up` */
+    int64_t from; /* rows of the adapter */
 } hung;
 
 struct oq_loras {
@@ -89,7 +90,8 @@ static oq_status read_alpha(oq_loras *l, lora_file *f, const char *path)
     if (!config || !oq_file_exists(config)) return OQ_OK;
     oq_json *json = NULL;
     OQ_TRY(oq_json_parse_file(l->env, config, 1 << 20, &json));
-    f->alpha = oq_json_real(oq_json_get(json, "lora_alpha"), (double)NAN);
+    f->alpha =
+        oq_json_real(oq_json_get(json, "lora_alpha"), oq_json_real(oq_json_get(json, "alpha"), (double)NAN));
     const bool dora = oq_json_bool(oq_json_get(json, "use_dora"), false),
                root = oq_json_bool(oq_json_get(json, "use_rslora"), false);
     oq_json_free(json);
@@ -143,34 +145,6 @@ static oq_status read_file(oq_loras *l, lora_file *f, const oq_lora_request *req
 
 /* ---- pairs --------------------------------------------------------------------------------------------- */
 
-/* Rows and columns of a weight; a 1x1 convolution counts as a product. */
-static bool is_matrix(const oq_ckpt_tensor *t)
-{
-    return t && t->dtype && t->dtype->floating && t->n_dims >= 2 && t->elems == t->dim[0] * t->dim[1];
-}
-
-static oq_status check_shapes(oq_loras *l, const lora_file *f, const adapter *a, int64_t rows)
-{
-    const oq_ckpt_tensor *down = a->tensor[OQ_LORA_DOWN], *up = a->tensor[OQ_LORA_UP],
-                         *alpha = a->tensor[OQ_LORA_ALPHA];
-    const int64_t k = a->targets[0].linear->spec.k;
-    if (!down || !up)
-        return oq_fail(l->env, OQ_E_FORMAT, "--lora '%s': '%.*s' has no %s weight", f->path, (int)a->n,
-                       a->name, down ? "up (lora_B)" : "down (lora_A)");
-    if (!is_matrix(down) || !is_matrix(up))
-        return oq_fail(l->env, OQ_E_FORMAT, "--lora '%s': '%s' is no matrix of a floating type", f->path,
-                       is_matrix(down) ? up->name : down->name);
-    if (down->dim[1] != k || up->dim[0] != rows || down->dim[0] != up->dim[1] || down->dim[0] < 1)
-        return oq_fail(
-            l->env, OQ_E_FORMAT,
-            "--lora '%s': '%.*s' is [%lld,%lld] after [%lld,%lld], the layer takes [%lld,r] after [r,%lld]",
-            f->path, (int)a->n, a->name, (long long)up->dim[0], (long long)up->dim[1],
-            (long long)down->dim[0], (long long)down->dim[1], (long long)rows, (long long)k);
-    if (alpha && (alpha->elems != 1 || !alpha->dtype))
-        return oq_fail(l->env, OQ_E_FORMAT, "--lora '%s': '%s' is no single number", f->path, alpha->name);
-    return OQ_OK;
-}
-
 static oq_status plain_layer(oq_loras *l, oq_linear *out, const char *name, int64_t n, int64_t k)
 {
     const oq_format *weight = l->plan->compute == &oq_dtype_bf16 ? &oq_format_bf16 : &oq_format_f32;
@@ -193,13 +167,15 @@ static oq_status plain_layer(oq_loras *l, oq_linear *out, const char *name, int6
 static oq_status hang(oq_loras *l, const lora_file *f, const adapter *a, const oq_lora_target *target)
 {
     oq_lora_pair *pair = NULL;
-    const int64_t rank = a->tensor[OQ_LORA_DOWN]->dim[0];
+    const oq_lora_delta *d = &a->delta;
+    const char *name = target->linear->name;
     const size_t before = l->bytes;
-    OQ_TRY(oq_arena_new(&l->plan->arena, 1, sizeof *pair, target->linear->name, &pair));
-    OQ_TRY(plain_layer(l, &pair->down, target->linear->name, rank, target->linear->spec.k));
-    OQ_TRY(plain_layer(l, &pair->up, target->linear->name, target->n, rank));
+    OQ_TRY(oq_arena_new(&l->plan->arena, 1, sizeof *pair, name, &pair));
+    *pair = (oq_lora_pair){.form = d->form, .at = target->at, .n = target->n};
+    if (d->down_n) OQ_TRY(plain_layer(l, &pair->down, name, d->down_n, d->down_k));
+    OQ_TRY(plain_layer(l, &pair->up, name, d->up_n ? d->up_n : target->n, d->up_k));
+    if (d->form == OQ_LORA_KRONECKER) pair->from = target->from;
     target->component->bytes += l->bytes - before;
-    pair->at = target->at;
     pair->next = target->linear->lora;
     target->linear->lora = pair;
     target->linear->fused = 0; /* the pair is added to the product itself */
@@ -219,10 +195,12 @@ static oq_status attach_file(oq_loras *l, lora_file *f, const oq_lora_names *nam
 {
     for (size_t i = 0; i < f->n_adapters; i++) {
         adapter *a = &f->adapters[i];
-        int64_t rows = 0;
-        a->n_targets = oq_lora_names_find(names, a->name, a->n, a->targets, &rows, &a->halves_swapped);
+        oq_lora_subject *s = &a->subject;
+        *s = (oq_lora_subject){.path = f->path, .name = a->name, .n_name = (int)a->n};
+        a->n_targets = oq_lora_names_find(names, a->name, a->n, a->targets, &s->rows, &s->halves_swapped);
         if (a->n_targets == 0) continue;
-        OQ_TRY(check_shapes(l, f, a, rows));
+        s->k = a->targets[0].linear->spec.k;
+        OQ_TRY(oq_lora_delta_make(l->env, s, a->tensor, &a->delta));
         for (int t = 0; t < a->n_targets; t++) OQ_TRY(hang(l, f, a, &a->targets[t]));
         f->summary.layers++;
         for (int r = 0; r < OQ_LORA_N_ROLES; r++) f->summary.matched += a->tensor[r] != NULL;
@@ -302,25 +280,14 @@ oq_status oq_loras_attach(oq_env *env, oq_plan *plan, const oq_lora_request *req
 static double scale_of(const hung *h)
 {
     const oq_ckpt_tensor *alpha = h->of->tensor[OQ_LORA_ALPHA];
-    const double rank = (double)h->pair->down.spec.n;
+    const double rank = h->of->delta.rank;
     float own = 0;
+    if (rank <= 0) return h->file->scale;
     if (alpha) {
         alpha->dtype->to_f32(&own, alpha->data, 1);
         return h->file->scale * (double)own / rank;
     }
     return h->file->scale * (isnan(h->file->alpha) ? 1.0 : h->file->alpha / rank);
-}
-
-/* Rows of the adapter's weight as the layer has them, times `scale`. */
-static void read_rows(const oq_ckpt_tensor *t, int64_t from, int64_t n, bool swapped, double scale,
-                      float *dst)
-{
-    const int64_t k = t->dim[1], all = t->dim[0];
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t row = swapped ? (from + i + all / 2) % all : from + i;
-        t->dtype->to_f32(dst + i * k, t->data + (size_t)(row * k) * t->dtype->bytes, (size_t)k);
-    }
-    for (int64_t i = 0; i < n * k; i++) dst[i] = (float)((double)dst[i] * scale);
 }
 
 /* f32 rows -> the planes of a plain format -> the kernel's own layout -> backend memory at *at. */
@@ -347,20 +314,26 @@ static oq_status load_layer(oq_loras *l, oq_linear *layer, const float *values, 
     return st;
 }
 
+static oq_status check_finite(oq_loras *l, const hung *h, const float *values, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(values[i]))
+            return oq_fail(l->env, OQ_E_NUMERIC, "--lora '%s': '%.*s' holds a value that is not finite",
+                           h->file->path, (int)h->of->n, h->of->name);
+    return OQ_OK;
+}
+
 static oq_status load_pair(oq_loras *l, const hung *h, size_t *at)
 {
-    const oq_linear *down = &h->pair->down, *up = &h->pair->up;
-    const int64_t elems = oq_max_i64(down->spec.n * down->spec.k, up->spec.n * up->spec.k);
+    oq_linear *down = &h->pair->down, *up = &h->pair->up;
+    const int64_t n_down = down->spec.n * down->spec.k, n_up = up->spec.n * up->spec.k;
     float *values = NULL;
-    OQ_TRY(oq_new(l->env, (size_t)elems, sizeof *values, down->name, &values));
-    read_rows(h->of->tensor[OQ_LORA_DOWN], 0, down->spec.n, false, 1, values);
-    oq_status st = load_layer(l, &h->pair->down, values, at);
-    read_rows(h->of->tensor[OQ_LORA_UP], h->from, up->spec.n, h->of->halves_swapped, scale_of(h), values);
-    for (int64_t i = 0; st == OQ_OK && i < up->spec.n * up->spec.k; i++)
-        if (!isfinite(values[i]))
-            st = oq_fail(l->env, OQ_E_NUMERIC, "--lora '%s': '%s' holds a value that is not finite",
-                         h->file->path, h->of->tensor[OQ_LORA_UP]->name);
-    if (st == OQ_OK) st = load_layer(l, &h->pair->up, values, at);
+    OQ_TRY(oq_new(l->env, (size_t)(n_down + n_up), sizeof *values, up->name, &values));
+    oq_status st = oq_lora_delta_fill(l->env, &h->of->delta, h->from, h->pair->n, &h->of->subject,
+                                      scale_of(h), values, values + n_down);
+    if (st == OQ_OK) st = check_finite(l, h, values, n_down + n_up);
+    if (st == OQ_OK && n_down) st = load_layer(l, down, values, at);
+    if (st == OQ_OK) st = load_layer(l, up, values + n_down, at);
     oq_free(l->env, values);
     return st;
 }

@@ -29,16 +29,26 @@ static const struct {
     {".lora_B", OQ_LORA_UP},
     {".alpha", OQ_LORA_ALPHA},
     {".lora_alpha", OQ_LORA_ALPHA},
+    {".hada_w1_a", OQ_LORA_HADA_1A},
+    {".hada_w1_b", OQ_LORA_HADA_1B},
+    {".hada_w2_a", OQ_LORA_HADA_2A},
+    {".hada_w2_b", OQ_LORA_HADA_2B},
+    {".lokr_w1", OQ_LORA_KRON_1},
+    {".lokr_w1_a", OQ_LORA_KRON_1A},
+    {".lokr_w1_b", OQ_LORA_KRON_1B},
+    {".lokr_w2", OQ_LORA_KRON_2},
+    {".lokr_w2_a", OQ_LORA_KRON_2A},
+    {".lokr_w2_b", OQ_LORA_KRON_2B},
 };
 
-/* Parts of keys that belong to adapters of other kinds, whose effect no low-rank pair has. */
+/* Parts of keys that belong to adapters of other kinds, whose effect none of the forms has. */
 static const struct {
     const char *part, *kind;
 } FOREIGN[] = {
     {"dora_scale", "DoRA"},
     {"lora_magnitude_vector", "DoRA"},
-    {"hada_w", "LoHa"},
-    {"lokr_", "LoKr"},
+    {"hada_t", "LoHa of convolutions"},
+    {"lokr_t", "LoKr of convolutions"},
     {"lora_mid.", "LoCon"},
     {"oft_", "OFT"},
     {"boft_", "BOFT"},

@@ -4,10 +4,25 @@
 
 #include "plan/plan.h"
 
-typedef enum oq_lora_role { OQ_LORA_DOWN, OQ_LORA_UP, OQ_LORA_ALPHA, OQ_LORA_N_ROLES } oq_lora_role;
+typedef enum oq_lora_role {
+    OQ_LORA_DOWN,
+    OQ_LORA_UP,
+    OQ_LORA_ALPHA,
+    OQ_LORA_HADA_1A, /* LoHa: (1A 1B) * (2A 2B), element by element */
+    OQ_LORA_HADA_1B,
+    OQ_LORA_HADA_2A,
+    OQ_LORA_HADA_2B,
+    OQ_LORA_KRON_1, /* LoKr: factor 1 (x) factor 2; each whole, or the two behind it as a product */
+    OQ_LORA_KRON_1A,
+    OQ_LORA_KRON_1B,
+    OQ_LORA_KRON_2,
+    OQ_LORA_KRON_2A,
+    OQ_LORA_KRON_2B,
+    OQ_LORA_N_ROLES
+} oq_lora_role;
 
 /* The layer's name in a key ("transformer.x.to_q" of "transformer.x.to_q.lora_A.weight"): its length, and the role of the
- * tensor. 0: no key of an adapter of low rank; *foreign then names the kind that it belongs to ("DoRA"), or NULL. */
+ * tensor. 0: no key of an adapter that runs here; *foreign then names the kind that it belongs to ("DoRA"), or NULL. */
 size_t oq_lora_key(const char *key, oq_lora_role *role, const char **foreign);
 
 typedef struct oq_lora_target { /* rows of a layer that an adapter changes */

@@ -41,18 +41,57 @@ static oq_status run_apart(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tens
     return OQ_OK;
 }
 
-/* Columns of y += up(down(x)) for each adapter. */
+/* [batch, m, n] -> [batch, n, m] in rows of n and of m */
+static oq_status turn(oq_exec *ex, oq_tensor y, oq_tensor x, int64_t batch, int64_t m, int64_t n)
+{
+    const int64_t dim[6] = {1, 1, 1, batch, m, n}, to[6] = {0, 0, 0, m * n, 1, m},
+                  from[6] = {0, 0, 0, m * n, n, 1};
+    return oq_permute_forward(ex, y, x, dim, to, from);
+}
+
+/* more = (up (x) down) x with up [a, b], down [c, d], x in rows of b d, more in rows of a c: down on each of a row's b parts, then
+ * up across them. */
+static oq_status run_kronecker(oq_exec *ex, const oq_lora_pair *pair, oq_tensor more, oq_tensor x)
+{
+    const int64_t a = pair->up.spec.n, b = pair->up.spec.k, c = pair->down.spec.n, d = pair->down.spec.k,
+                  m = x.rows;
+    oq_tensor parts, inner, turned, outer;
+    OQ_TRY(oq_tmp_typed(ex, x.dtype, m, b * d, &parts));
+    OQ_TRY(oq_tmp_typed(ex, x.dtype, m * b, c, &inner));
+    OQ_TRY(oq_tmp_typed(ex, x.dtype, m * c, b, &turned));
+    OQ_TRY(oq_tmp_typed(ex, more.dtype, m * c, a, &outer));
+    OQ_TRY(oq_copy_forward(ex, parts, x));
+    OQ_TRY(run_linear(ex, &pair->down, inner, oq_tensor_reshape(parts, m * b, d), NULL, NULL));
+    OQ_TRY(turn(ex, turned, inner, m, b, c));
+    OQ_TRY(run_linear(ex, &pair->up, outer, turned, NULL, NULL));
+    return turn(ex, oq_tensor_reshape(more, m * a, c), outer, m, c, a);
+}
+
+static oq_status run_product(oq_exec *ex, const oq_lora_pair *pair, oq_tensor more, oq_tensor x)
+{
+    oq_tensor inner;
+    OQ_TRY(oq_tmp_typed(ex, x.dtype, x.rows, pair->down.spec.n, &inner));
+    OQ_TRY(run_linear(ex, &pair->down, inner, x, NULL, NULL));
+    return run_linear(ex, &pair->up, more, inner, NULL, NULL);
+}
+
+/* Columns of y += what each adapter gives. */
 static oq_status add_adapters(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x)
 {
     for (const oq_lora_pair *pair = l->lora; pair; pair = pair->next) {
         const oq_mark mark = oq_mark_get(ex);
-        const oq_tensor part = oq_tensor_cols(y, pair->at, pair->up.spec.n);
-        oq_tensor inner, more;
-        OQ_TRY(oq_tmp_typed(ex, x.dtype, x.rows, pair->down.spec.n, &inner));
-        OQ_TRY(oq_tmp_typed(ex, y.dtype, y.rows, pair->up.spec.n, &more));
-        OQ_TRY(run_linear(ex, &pair->down, inner, x, NULL, NULL));
-        OQ_TRY(run_linear(ex, &pair->up, more, inner, NULL, NULL));
-        OQ_TRY(oq_add_forward(ex, part, part, more));
+        const oq_tensor part = oq_tensor_cols(y, pair->at, pair->n);
+        const bool kronecker = pair->form == OQ_LORA_KRONECKER;
+        oq_tensor more;
+        OQ_TRY(oq_tmp_typed(ex, y.dtype, y.rows, kronecker ? pair->up.spec.n * pair->down.spec.n : pair->n,
+                            &more));
+        if (kronecker)
+            OQ_TRY(run_kronecker(ex, pair, more, x));
+        else if (pair->form == OQ_LORA_WHOLE)
+            OQ_TRY(run_linear(ex, &pair->up, more, x, NULL, NULL));
+        else
+            OQ_TRY(run_product(ex, pair, more, x));
+        OQ_TRY(oq_add_forward(ex, part, part, oq_tensor_cols(more, pair->from, pair->n)));
         oq_mark_reset(ex, mark);
     }
     return OQ_OK;

@@ -41,9 +41,17 @@ typedef struct oq_linear {
     struct oq_lora_pair    *lora;    /* adapters beside the product (lora); NULL: none */
 } oq_linear;
 
-typedef struct oq_lora_pair { /* y[:, at : at + up.n] += up(down(x)); both plain, the scale is in `up` */
+typedef enum oq_lora_form {
+    OQ_LORA_PRODUCT,  /* up(down(x)) */
+    OQ_LORA_WHOLE,    /* up(x); no down */
+    OQ_LORA_KRONECKER /* (up (x) down) x: block (i, j) of the matrix is up[i, j] down */
+} oq_lora_form;
+
+typedef struct oq_lora_pair { /* y[:, at : at + n] += what an adapter gives; both plain, the scale is in `up` */
     oq_linear            down, up;
-    int64_t              at;
+    oq_lora_form         form;
+    int64_t              at, n;
+    int64_t              from;    /* of a Kronecker product: the first of its columns that are meant */
     struct oq_lora_pair *next;
 } oq_lora_pair;
 

@@ -1,5 +1,5 @@
 /* fuzz_lora.c -- any adapter file, for a FLUX.1 transformer of one block of each kind. Properties: it is refused with a
- * sentence, or every pair that hangs on a layer has the layer's width, rows within it, and a rank. */
+ * sentence, or every pair that hangs on a layer has the layer's width and rows within it. */
 #include "fuzz/fuzz.h"
 
 #include "cpu/cpu.h"
@@ -43,8 +43,15 @@ static void check_layers(const oq_plan *plan)
     for (size_t i = 0; i < c->n_layers; i++) {
         const oq_linear *l = c->layers[i].linear;
         for (const oq_lora_pair *p = l->lora; p; p = p->next) {
-            FUZZ_CHECK(p->down.spec.k == l->spec.k && p->down.spec.n == p->up.spec.k && p->up.spec.k >= 1);
-            FUZZ_CHECK(p->at >= 0 && p->up.spec.n >= 1 && p->at + p->up.spec.n <= l->spec.n);
+            const int64_t up_n = p->up.spec.n, up_k = p->up.spec.k, down_n = p->down.spec.n,
+                          down_k = p->down.spec.k;
+            FUZZ_CHECK(p->at >= 0 && p->n >= 1 && p->at + p->n <= l->spec.n && up_n >= 1 && up_k >= 1);
+            if (p->form == OQ_LORA_KRONECKER)
+                FUZZ_CHECK(up_k * down_k == l->spec.k && p->from >= 0 && p->from + p->n <= up_n * down_n);
+            else if (p->form == OQ_LORA_WHOLE)
+                FUZZ_CHECK(up_n == p->n && up_k == l->spec.k && !p->down.kernel);
+            else
+                FUZZ_CHECK(up_n == p->n && down_k == l->spec.k && down_n == up_k);
         }
     }
 }
