@@ -217,7 +217,7 @@ static oq_status forward(oq_packed_run *r, int64_t index, int step, oq_tensor x,
                          const char *trace)
 {
     const flux1_run *run = r->self;
-    return oq_dit_flux1_forward(r->ex, run->f->dit, &run->conditions[index], x, r->model_t[step],
+    return oq_dit_flux1_forward(r->ex, run->f->dit, &run->conditions[index], x, r->times.model_t[step],
                                 (float)r->req->guidance, y, trace);
 }
 
@@ -232,6 +232,8 @@ static oq_status run(oq_exec *ex, const void *self, const oq_request *request, o
     const flux1 *f = self;
     flux1_run state = {.f = f};
     const oq_packed_family family = {.vae = f->vae,
+                                     .channels = f->vae->latent_channels,
+                                     .scale = oq_vae_kl_scale(f->vae),
                                      .schedule = &f->schedule,
                                      .mu = (double)NAN,
                                      .from_image = request->n_images > 0,

@@ -199,7 +199,7 @@ static oq_status forward(oq_packed_run *r, int64_t index, int step, oq_tensor x,
                          const char *trace)
 {
     const flux2_run *run = r->self;
-    return oq_dit_flux2_forward(r->ex, run->f->dit, &run->conditions[index], x, r->model_t[step],
+    return oq_dit_flux2_forward(r->ex, run->f->dit, &run->conditions[index], x, r->times.model_t[step],
                                 (float)r->req->guidance, y, trace);
 }
 
@@ -318,6 +318,8 @@ static oq_status walk(oq_exec *ex, oq_arena *arena, flux2_run *state, const oq_r
     OQ_TRY(encode_references(ex, arena, state, request));
     const oq_packed_family family = {
         .vae = f->vae,
+        .channels = f->vae->latent_channels,
+        .scale = oq_vae_kl_scale(f->vae),
         .schedule = &f->schedule,
         .noise_by_token = true,
         .mu = oq_flow_euler_empirical_mu(request->height / cell * (request->width / cell), request->steps),

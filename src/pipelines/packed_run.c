@@ -1,6 +1,7 @@
 /* packed_run.c -- noise, denoising and decoding of packed latents. */
 #include "pipelines/packed_run.h"
 
+#include "pipelines/decode_kl.h"
 #include "pipelines/image_latents.h"
 #include "pipelines/latents.h"
 
@@ -13,18 +14,15 @@
 static oq_status start(oq_packed_run *r)
 {
     const oq_request *req = r->req;
-    const int64_t cell = OQ_PACKED_PATCH * oq_vae_kl_scale(r->family->vae);
-    const size_t steps = (size_t)req->steps;
+    const int64_t cell = OQ_PACKED_PATCH * r->family->scale;
     r->rows = req->height / cell;
     r->columns = req->width / cell;
     r->tokens = r->rows * r->columns;
-    r->width = OQ_PACKED_PATCH * OQ_PACKED_PATCH * r->family->vae->latent_channels;
+    r->width = OQ_PACKED_PATCH * OQ_PACKED_PATCH * r->family->channels;
     r->elems = r->tokens * r->width;
     r->n_items = (int64_t)req->n_prompts * req->images_per_prompt;
     r->n_rows = r->family->guided ? 2 * r->n_items : r->n_items;
-    OQ_TRY(oq_arena_new(&r->arena, steps + 1, sizeof(float), "sigmas", &r->sigmas));
-    OQ_TRY(oq_arena_new(&r->arena, steps, sizeof(float), "timesteps", &r->timesteps));
-    OQ_TRY(oq_arena_new(&r->arena, steps, sizeof(float), "timesteps", &r->model_t));
+    OQ_TRY(oq_run_times_new(&r->arena, req->steps, &r->times));
     OQ_TRY(oq_tmp(r->ex, r->n_items * (r->tokens + r->family->extra), r->width, &r->x));
     OQ_TRY(oq_tmp(r->ex, r->n_rows * r->tokens, r->width, &r->y));
     if (r->ex->measure) return OQ_OK;
@@ -40,12 +38,10 @@ static oq_status make_schedule(oq_packed_run *r)
     const int n = r->req->steps;
     const oq_dtype *type = r->ex->compute;
     const double mu = isnan(r->family->mu) ? oq_flow_euler_mu(r->family->schedule, r->tokens) : r->family->mu;
-    oq_flow_euler_sigmas(r->family->schedule, n, r->req->sigmas, mu, r->sigmas, r->timesteps);
+    oq_flow_euler_sigmas(r->family->schedule, n, r->req->sigmas, mu, r->times.sigmas, r->times.timesteps);
     for (int i = 0; i < n; i++)
-        r->model_t[i] = oq_value_round(type, oq_value_round(type, r->timesteps[i]) / 1000.0f);
-    OQ_TRY(oq_trace_host(r->ex, "sigmas", &oq_dtype_f32, r->sigmas, (int64_t[]){n + 1}, 1));
-    OQ_TRY(oq_trace_host(r->ex, "timesteps", &oq_dtype_f32, r->timesteps, (int64_t[]){n}, 1));
-    return oq_trace_host(r->ex, "model_t", &oq_dtype_f32, r->model_t, (int64_t[]){n}, 1);
+        r->times.model_t[i] = oq_value_round(type, oq_value_round(type, r->times.timesteps[i]) / 1000.0f);
+    return oq_run_times_trace(r->ex, n, &r->times);
 }
 
 static oq_status trace_items(oq_packed_run *r, const char *key, const float *values)
@@ -89,16 +85,16 @@ static void put_item(void *user, int64_t item, float *planes)
 
 static oq_status begin_from_image(oq_packed_run *r)
 {
-    const oq_image_begin begin = {.vae = r->family->vae,
-                                  .request = r->req,
-                                  .moments = r->moments,
-                                  .n_items = r->n_items,
-                                  .n = r->elems,
-                                  .shape = {1, r->family->vae->latent_channels, r->rows * OQ_PACKED_PATCH,
-                                            r->columns * OQ_PACKED_PATCH},
-                                  .sigma = r->sigmas[r->first_step],
-                                  .put = put_item,
-                                  .user = r};
+    const oq_image_begin begin = {
+        .vae = r->family->vae,
+        .request = r->req,
+        .moments = r->moments,
+        .n_items = r->n_items,
+        .n = r->elems,
+        .shape = {1, r->family->channels, r->rows * OQ_PACKED_PATCH, r->columns * OQ_PACKED_PATCH},
+        .sigma = r->times.sigmas[r->first_step],
+        .put = put_item,
+        .user = r};
     return oq_image_begin_latents(r->ex, &r->arena, &begin);
 }
 
@@ -145,23 +141,24 @@ oq_packed_words oq_packed_describe(const oq_packed_run *r, int64_t index)
     return w;
 }
 
+/* Prompt i; behind the prompts the negative one. */
+static oq_status make_condition(void *user, int64_t i)
+{
+    oq_packed_run *r = user;
+    const oq_request *req = r->req;
+    if (i < req->n_prompts) return r->family->condition(r, req->prompts[i], i, i * req->images_per_prompt);
+    return r->family->condition(r, req->negative ? req->negative : "", i, r->n_items);
+}
+
 static oq_status make_conditions(oq_packed_run *r)
 {
-    const oq_request *req = r->req;
-    const int64_t total = req->n_prompts + (r->family->guided ? 1 : 0);
-    const double started_s = oq_now_s();
+    const oq_run_phase phase = {.name = "text",
+                                .end = r->req->n_prompts + (r->family->guided ? 1 : 0),
+                                .step = make_condition,
+                                .user = r,
+                                .seconds = r->out ? &r->out->text_s : NULL};
     oq_phase_begin(r->ex, OQ_PHASE_TEXT);
-    oq_run_tell(r->ex, "text", 0, total, started_s);
-    for (int64_t i = 0; i < req->n_prompts; i++) {
-        OQ_TRY(r->family->condition(r, req->prompts[i], i, i * req->images_per_prompt));
-        oq_run_tell(r->ex, "text", i + 1, total, started_s);
-    }
-    if (r->family->guided) {
-        OQ_TRY(r->family->condition(r, req->negative ? req->negative : "", req->n_prompts, r->n_items));
-        oq_run_tell(r->ex, "text", total, total, started_s);
-    }
-    if (r->out) r->out->text_s = oq_now_s() - started_s;
-    return OQ_OK;
+    return oq_run_phase_walk(r->ex, &phase);
 }
 
 /* ---- denoising ----------------------------------------------------------------------------------------- */
@@ -224,8 +221,20 @@ static oq_status predict(oq_packed_run *r, int step)
     return OQ_OK;
 }
 
-static oq_status denoise_step(oq_packed_run *r, int step)
+static void guide(oq_packed_run *r, int64_t n)
 {
+    const oq_packed_family *f = r->family;
+    if (f->keeps_length)
+        oq_latents_guide_true(r->ex->compute, r->predictions, r->predictions + n, r->n_items * r->tokens,
+                              r->width, f->guidance);
+    else
+        oq_latents_guide_plain(r->ex->compute, r->predictions, r->predictions + n, n, f->guidance);
+}
+
+static oq_status denoise_step(void *user, int64_t index)
+{
+    oq_packed_run *r = user;
+    const int step = (int)index;
     const oq_dtype *type = r->ex->compute;
     const int64_t n = r->n_items * r->elems;
     char key[64];
@@ -233,11 +242,10 @@ static oq_status denoise_step(oq_packed_run *r, int step)
     r->ex->step = step + 1;
     OQ_TRY(predict(r, step));
     if (r->ex->measure) return OQ_OK;
-    if (r->family->guided)
-        oq_latents_guide_plain(type, r->predictions, r->predictions + n, n, r->family->guidance);
+    if (r->family->guided) guide(r, n);
     snprintf(key, sizeof key, "step.%d.pred", step - r->first_step);
     OQ_TRY(trace_items(r, key, r->predictions));
-    oq_latents_euler(type, r->latents, r->predictions, n, r->sigmas[step + 1] - r->sigmas[step]);
+    oq_latents_euler(type, r->latents, r->predictions, n, r->times.sigmas[step + 1] - r->times.sigmas[step]);
     if (!oq_values_finite(r->latents, n))
         return oq_fail(r->ex->env, OQ_E_NUMERIC,
                        "step %d of %d: the guided prediction left the range of float32", step + 1,
@@ -248,114 +256,44 @@ static oq_status denoise_step(oq_packed_run *r, int step)
 
 static oq_status denoise(oq_packed_run *r)
 {
-    const int end = r->ex->measure ? r->first_step + 1 : r->req->steps, total = end - r->first_step;
-    const double started_s = oq_now_s();
+    const oq_run_phase phase = {.name = "denoise",
+                                .first = r->first_step,
+                                .end = r->ex->measure ? r->first_step + 1 : r->req->steps,
+                                .step = denoise_step,
+                                .user = r,
+                                .seconds = r->out ? &r->out->denoise_s : NULL,
+                                .each_s = r->out ? r->out->step_s : NULL};
     oq_phase_begin(r->ex, OQ_PHASE_DENOISE);
-    oq_run_tell(r->ex, "denoise", 0, total, started_s);
-    for (int i = r->first_step; i < end; i++) {
-        const double step_started_s = oq_now_s();
-        OQ_TRY(denoise_step(r, i));
-        oq_run_tell(r->ex, "denoise", i + 1 - r->first_step, total, started_s);
-        if (r->out && r->out->step_s) r->out->step_s[i] = oq_now_s() - step_started_s;
-    }
+    OQ_TRY(oq_run_phase_walk(r->ex, &phase));
     r->ex->step = 0;
-    if (r->out) r->out->denoise_s = oq_now_s() - started_s;
     return OQ_OK;
 }
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */
 
-typedef struct decoding {
-    oq_tensor z, y;   /* [h w, C], [pixels, 3] */
-    int64_t n_pixels; /* of one picture */
-    float *rows;      /* host values of one item: latents or pixels */
-    float *planes;    /* [n_items, C, h w]: all latents, unpacked */
-    void *packed;     /* one item in the compute type */
-} decoding;
-
-static oq_status start_decoding(oq_packed_run *r, decoding *d)
-{
-    const int64_t C = r->family->vae->latent_channels;
-    *d = (decoding){.n_pixels = r->req->width * r->req->height};
-    OQ_TRY(oq_tmp(r->ex, r->elems / C, C, &d->z));
-    OQ_TRY(oq_tmp(r->ex, d->n_pixels, 3, &d->y));
-    if (r->ex->measure) return OQ_OK;
-    const size_t n = (size_t)(r->elems > 3 * d->n_pixels ? r->elems : 3 * d->n_pixels);
-    const size_t kept = (size_t)(r->n_items * r->elems);
-    OQ_TRY(oq_arena_new(&r->arena, n, sizeof(float), "pixels", &d->rows));
-    OQ_TRY(oq_arena_new(&r->arena, kept, sizeof(float), "pixels", &d->planes));
-    return oq_arena_new(&r->arena, n, r->ex->compute->bytes, "pixels", &d->packed);
-}
-
-static oq_status decode_item(oq_packed_run *r, decoding *d, int64_t item)
-{
-    oq_exec *ex = r->ex;
-    const int64_t C = r->family->vae->latent_channels, h = r->rows * OQ_PACKED_PATCH,
-                  w = r->columns * OQ_PACKED_PATCH;
-    char buffer[OQ_RUN_PREFIX_MAX];
-    if (!ex->measure) {
-        oq_values_transpose(d->rows, d->planes + item * r->elems, C, h * w);
-        oq_values_round(ex->compute, d->packed, d->rows, r->elems);
-    }
-    OQ_TRY(oq_upload(ex, d->z, d->packed));
-    OQ_TRY(oq_vae_kl_decode(ex, r->family->vae, d->z, h, w, d->y, oq_run_prefix(ex, "vae", item, buffer)));
-    if (ex->measure) return OQ_OK;
-    OQ_TRY(oq_download(ex, d->packed, d->y));
-    oq_values_widen(ex->compute, d->rows, d->packed, 3 * d->n_pixels);
-    if (!oq_values_finite(d->rows, 3 * d->n_pixels))
-        return oq_fail(ex->env, OQ_E_NUMERIC, "decoding picture %lld of %lld: non-finite values",
-                       (long long)item + 1, (long long)r->n_items);
-    oq_pixels_from_values(ex->compute, r->out->pixels + item * 3 * d->n_pixels, d->rows, 3 * d->n_pixels);
-    if (!ex->trace) return OQ_OK;
-    char key[OQ_RUN_PREFIX_MAX + 8];
-    snprintf(key, sizeof key, "%s.out", oq_run_prefix(ex, "vae", item, buffer));
-    float *out = NULL;
-    OQ_TRY(oq_new(ex->env, (size_t)(3 * d->n_pixels), sizeof *out, "pixels", &out));
-    oq_values_transpose(out, d->rows, d->n_pixels, 3);
-    const oq_status st =
-        oq_trace_host(ex, key, &oq_dtype_f32, out, (int64_t[]){1, 3, r->req->height, r->req->width}, 4);
-    oq_free(ex->env, out);
-    return st;
-}
-
-/* Latents to planes, item by item, as the autoencoder takes them. */
-static oq_status unpack_items(oq_packed_run *r, decoding *d)
-{
-    if (r->ex->measure) return OQ_OK;
-    const int64_t C = r->family->vae->latent_channels;
-    for (int64_t i = 0; i < r->n_items; i++) {
-        r->family->unscale(r, r->latents + i * r->elems);
-        oq_packed_repack(r->rows, r->columns, r->width, d->planes + i * r->elems, r->latents + i * r->elems,
-                         false);
-    }
-    return oq_trace_host(r->ex, "vae.in", &oq_dtype_f32, d->planes,
-                         (int64_t[]){r->n_items, C, r->rows * OQ_PACKED_PATCH, r->columns * OQ_PACKED_PATCH},
-                         4);
-}
-
 static oq_status decode(oq_packed_run *r)
 {
-    decoding d;
-    const double started_s = oq_now_s();
-    const int64_t n = r->ex->measure ? 1 : r->n_items, H = r->req->height, W = r->req->width;
+    const int64_t h = r->rows * OQ_PACKED_PATCH, w = r->columns * OQ_PACKED_PATCH;
+    float *planes = NULL; /* [n_items, C, h, w] */
     oq_phase_begin(r->ex, OQ_PHASE_DECODE);
-    OQ_TRY(start_decoding(r, &d));
-    OQ_TRY(unpack_items(r, &d));
-    oq_run_tell(r->ex, "decode", 0, n, started_s);
-    for (int64_t i = 0; i < n; i++) {
-        OQ_TRY(decode_item(r, &d, i));
-        oq_run_tell(r->ex, "decode", i + 1, n, started_s);
+    if (!r->ex->measure)
+        OQ_TRY(oq_arena_new(&r->arena, (size_t)(r->n_items * r->elems), sizeof *planes, "pixels", &planes));
+    for (int64_t i = 0; planes && i < r->n_items; i++) {
+        float *packed = r->latents + i * r->elems;
+        r->family->unscale(r, packed);
+        oq_packed_repack(r->rows, r->columns, r->width, planes + i * r->elems, packed, false);
     }
-    if (r->ex->measure) return OQ_OK;
-    OQ_TRY(oq_trace_host(r->ex, "image", &oq_dtype_u8, r->out->pixels, (int64_t[]){n, H, W, 3}, 4));
-    r->out->decode_s = oq_now_s() - started_s;
-    return OQ_OK;
+    if (r->family->decode) return r->family->decode(r, planes);
+    const oq_kl_decoding d = {
+        .vae = r->family->vae, .n_items = r->n_items, .h = h, .w = w, .planes = planes, .out = r->out};
+    return oq_decode_kl(r->ex, &r->arena, &d);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-static oq_status walk(oq_packed_run *r)
+static oq_status walk(void *user)
 {
+    oq_packed_run *r = user;
     OQ_TRY(start(r));
     OQ_TRY(make_schedule(r));
     OQ_TRY(encode_image(r));
@@ -372,10 +310,5 @@ oq_status oq_packed_walk(oq_exec *ex, const oq_packed_family *family, void *self
                          oq_output *out)
 {
     oq_packed_run r = {.ex = ex, .family = family, .self = self, .req = request, .out = out};
-    oq_arena_init(&r.arena, ex->env);
-    const oq_mark mark = oq_mark_get(ex);
-    const oq_status st = walk(&r);
-    oq_mark_reset(ex, mark);
-    oq_arena_deinit(&r.arena);
-    return st;
+    return oq_run_walk(ex, &r.arena, walk, &r);
 }

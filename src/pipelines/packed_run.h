@@ -1,5 +1,5 @@
-/* packed_run.h -- the walk of families whose transformer takes latents as packed tokens and whose autoencoder is of the
- * AutoencoderKL kind (FLUX.1, FLUX.2): noise, denoising with flow Euler and true guidance, decoding. A family gives the
+/* packed_run.h -- the walk of families whose transformer takes latents as packed tokens (FLUX.1, FLUX.2, Qwen-Image): noise,
+ * denoising with flow Euler and true guidance, decoding. A family gives the
  * parts that differ. One item is one picture; items run one after the other through the networks, so prompts of
  * different length need no masks. In measure mode the same walk takes one step and touches no values. Nothing is
  * allocated between the first step and the last. */
@@ -15,7 +15,8 @@
 typedef struct oq_packed_run oq_packed_run;
 
 typedef struct oq_packed_family {
-    const oq_vae_kl *vae;
+    const oq_vae_kl *vae;     /* NULL: `decode` has another */
+    int64_t channels, scale;  /* of latents; pixels of a latent's side */
     const oq_flow_euler *schedule;
     /* Noise is drawn as planes of latents and packed (FLUX.1), or as planes of a token's values (FLUX.2). */
     bool noise_by_token;
@@ -25,13 +26,16 @@ typedef struct oq_packed_family {
     const float *extra_tokens; /* [extra, width]; NULL while measuring */
     bool guided;              /* a second forward with the negative prompt */
     double guidance;          /* of it: neg + guidance * (pos - neg) */
+    bool keeps_length;        /* ... and each token as long as in pos */
     /* Text to condition `index` ([n_prompts]: the negative prompt); item: the first picture that uses it. Tensors that
      * live as long as the run come from scratch; the rest is taken under a mark. */
     oq_status (*condition)(oq_packed_run *r, const char *text, int64_t index, int64_t item);
-    /* y [tokens, width] = the prediction for x [tokens + extra, width] at r->model_t[step]. */
+    /* y [tokens, width] = the prediction for x [tokens + extra, width] at r->times.model_t[step]. */
     oq_status (*forward)(oq_packed_run *r, int64_t condition, int step, oq_tensor x, oq_tensor y, const char *trace);
     /* One item's packed latents to what the autoencoder decodes, in place. */
     void (*unscale)(const oq_packed_run *r, float *packed);
+    /* Planes [n_items, channels, 2 rows, 2 columns] (NULL while measuring) to r->out; NULL: `vae` does. */
+    oq_status (*decode)(oq_packed_run *r, float *planes);
 } oq_packed_family;
 
 struct oq_packed_run {
@@ -50,7 +54,7 @@ struct oq_packed_run {
     float *latents;          /* [n_items, elems] */
     float *predictions;      /* [n_rows, elems] */
     void *staging;           /* [n_rows, elems] of the compute type */
-    float *sigmas, *timesteps, *model_t;
+    oq_run_times times;
     oq_tensor x, y;          /* [n_items * (tokens + extra), width], [n_rows * tokens, width] */
 };
 

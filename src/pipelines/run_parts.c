@@ -2,12 +2,51 @@
 #include "pipelines/run_parts.h"
 
 #include "pipelines/finite_probe.h"
+#include "pipelines/latents.h"
 
 #include <stdio.h>
 
 void oq_run_tell(const oq_exec *ex, const char *phase, int64_t done, int64_t total, double started_s)
 {
     if (!ex->measure) oq_report_progress(ex->env, phase, done, total, oq_now_s() - started_s);
+}
+
+oq_status oq_run_walk(oq_exec *ex, oq_arena *arena, oq_status (*walk)(void *user), void *user)
+{
+    oq_arena_init(arena, ex->env);
+    const oq_mark mark = oq_mark_get(ex);
+    const oq_status st = walk(user);
+    oq_mark_reset(ex, mark);
+    oq_arena_deinit(arena);
+    return st;
+}
+
+oq_status oq_run_phase_walk(const oq_exec *ex, const oq_run_phase *p)
+{
+    const double started_s = oq_now_s();
+    oq_run_tell(ex, p->name, 0, p->end - p->first, started_s);
+    for (int64_t i = p->first; i < p->end; i++) {
+        const double one_started_s = oq_now_s();
+        OQ_TRY(p->step(p->user, i));
+        oq_run_tell(ex, p->name, i + 1 - p->first, p->end - p->first, started_s);
+        if (p->each_s) p->each_s[i] = oq_now_s() - one_started_s;
+    }
+    if (p->seconds) *p->seconds = oq_now_s() - started_s;
+    return OQ_OK;
+}
+
+oq_status oq_run_times_new(oq_arena *arena, int n, oq_run_times *out)
+{
+    OQ_TRY(oq_arena_new(arena, (size_t)n + 1, sizeof(float), "sigmas", &out->sigmas));
+    OQ_TRY(oq_arena_new(arena, (size_t)n, sizeof(float), "timesteps", &out->timesteps));
+    return oq_arena_new(arena, (size_t)n, sizeof(float), "timesteps", &out->model_t);
+}
+
+oq_status oq_run_times_trace(oq_exec *ex, int n, const oq_run_times *t)
+{
+    OQ_TRY(oq_trace_host(ex, "sigmas", &oq_dtype_f32, t->sigmas, (int64_t[]){n + 1}, 1));
+    OQ_TRY(oq_trace_host(ex, "timesteps", &oq_dtype_f32, t->timesteps, (int64_t[]){n}, 1));
+    return oq_trace_host(ex, "model_t", &oq_dtype_f32, t->model_t, (int64_t[]){n}, 1);
 }
 
 const char *oq_run_prefix(const oq_exec *ex, const char *name, int64_t item, char out[OQ_RUN_PREFIX_MAX])

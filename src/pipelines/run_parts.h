@@ -1,14 +1,35 @@
-/* run_parts.h -- what families do alike while they run: progress, keys of the trace, text states, the look for the
- * layer that broke. */
+/* run_parts.h -- what families do alike while they run: the memory of a request, its phases and their progress, keys of the
+ * trace, the look for the layer that broke. */
 #ifndef OQ_PIPELINES_RUN_PARTS_H
 #define OQ_PIPELINES_RUN_PARTS_H
 
+#include "base/arena.h"
 #include "nn/nn.h"
 
 enum { OQ_RUN_PREFIX_MAX = 64 };
 
 /* Progress of a phase; silent while measuring. */
 void oq_run_tell(const oq_exec *ex, const char *phase, int64_t done, int64_t total, double started_s);
+/* The whole of a run: `walk`, with an arena for the request's host memory and scratch that is given back. */
+oq_status oq_run_walk(oq_exec *ex, oq_arena *arena, oq_status (*walk)(void *user), void *user);
+
+typedef struct oq_run_phase { /* `step` for each i of [first, end), told as progress */
+    const char *name;
+    int64_t first, end;
+    oq_status (*step)(void *user, int64_t i);
+    void *user;
+    double *seconds, *each_s; /* what all took, and each i; NULL: not wanted */
+} oq_run_phase;
+oq_status oq_run_phase_walk(const oq_exec *ex, const oq_run_phase *phase);
+
+typedef struct oq_run_times { /* host, of a schedule of n steps */
+    float *sigmas;    /* [n + 1] */
+    float *timesteps; /* [n] */
+    float *model_t;   /* [n]: what the transformer sees */
+} oq_run_times;
+oq_status oq_run_times_new(oq_arena *arena, int n, oq_run_times *out);
+oq_status oq_run_times_trace(oq_exec *ex, int n, const oq_run_times *times);
+
 /* Keys of a network's inner tensors: item 0 has the plain prefix, item J "dit0.J". NULL without a trace. */
 const char *oq_run_prefix(const oq_exec *ex, const char *name, int64_t item, char out[OQ_RUN_PREFIX_MAX]);
 

@@ -158,20 +158,25 @@ static oq_status encode_text(w_run *r, const char *text, const char *side, int64
     return r->ex->trace ? oq_trace_put(r->ex, e.states, NULL, 0, "%s.embeds", key) : OQ_OK;
 }
 
+/* Prompt i; behind the prompts the negative one. */
+static oq_status make_text(void *user, int64_t i)
+{
+    w_run *r = user;
+    const oq_request *req = r->req;
+    const bool negative = i == req->n_prompts;
+    const char *text = !negative ? req->prompts[i] : req->negative ? req->negative : "";
+    return encode_text(r, text, negative ? "neg" : "pos", negative ? 0 : i, &r->texts[i]);
+}
+
 static oq_status encode_texts(w_run *r)
 {
-    const oq_request *req = r->req;
-    const double started_s = oq_now_s();
+    const oq_run_phase phase = {.name = "text",
+                                .end = r->n_texts,
+                                .step = make_text,
+                                .user = r,
+                                .seconds = r->out ? &r->out->text_s : NULL};
     oq_phase_begin(r->ex, OQ_PHASE_TEXT);
-    oq_run_tell(r->ex, "text", 0, r->n_texts, started_s);
-    for (int64_t i = 0; i < r->n_texts; i++) {
-        const bool negative = i == req->n_prompts;
-        const char *text = !negative ? req->prompts[i] : req->negative ? req->negative : "";
-        OQ_TRY(encode_text(r, text, negative ? "neg" : "pos", negative ? 0 : i, &r->texts[i]));
-        oq_run_tell(r->ex, "text", i + 1, r->n_texts, started_s);
-    }
-    if (r->out) r->out->text_s = oq_now_s() - started_s;
-    return OQ_OK;
+    return oq_run_phase_walk(r->ex, &phase);
 }
 
 /* Every text's keys and values as the expert sees them. */
@@ -387,8 +392,10 @@ static oq_status denoise_item(w_run *r, int step, int64_t item)
     return trace_step(r, step, item);
 }
 
-static oq_status denoise_step(w_run *r, int step)
+static oq_status denoise_step(void *user, int64_t index)
 {
+    w_run *r = user;
+    const int step = (int)index;
     OQ_TRY(activate(r, expert_of(r, step)));
     for (int64_t i = 0; i < (r->ex->measure ? 1 : r->n_items); i++) OQ_TRY(denoise_item(r, step, i));
     return OQ_OK;
@@ -406,23 +413,18 @@ static oq_status measure_experts(w_run *r)
 
 static oq_status denoise(w_run *r)
 {
-    const int steps = r->req->steps;
-    const double started_s = oq_now_s();
+    const oq_run_phase phase = {.name = "denoise",
+                                .end = r->req->steps,
+                                .step = denoise_step,
+                                .user = r,
+                                .seconds = r->out ? &r->out->denoise_s : NULL,
+                                .each_s = r->out ? r->out->step_s : NULL};
     oq_phase_begin(r->ex, OQ_PHASE_DENOISE);
     OQ_TRY(oq_tmp(r->ex, r->in_channels, r->pixels, &r->x));
     OQ_TRY(oq_tmp(r->ex, 2 * r->z, r->pixels, &r->y));
     OQ_TRY(oq_dit_wan_grid_new(r->ex, r->w->experts[0], r->frames, r->h, r->w_px, &r->grid));
     r->expert_mark = oq_mark_get(r->ex);
-    if (r->ex->measure) return measure_experts(r);
-    oq_run_tell(r->ex, "denoise", 0, steps, started_s);
-    for (int i = 0; i < steps; i++) {
-        const double step_started_s = oq_now_s();
-        OQ_TRY(denoise_step(r, i));
-        oq_run_tell(r->ex, "denoise", i + 1, steps, started_s);
-        if (r->out && r->out->step_s) r->out->step_s[i] = oq_now_s() - step_started_s;
-    }
-    if (r->out) r->out->denoise_s = oq_now_s() - started_s;
-    return OQ_OK;
+    return r->ex->measure ? measure_experts(r) : oq_run_phase_walk(r->ex, &phase);
 }
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */
@@ -592,8 +594,9 @@ static oq_status decode(w_run *r)
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-static oq_status walk(w_run *r)
+static oq_status walk(void *user)
 {
+    w_run *r = user;
     OQ_TRY(start(r));
     OQ_TRY(make_schedule(r));
     const oq_mark mark = oq_mark_get(r->ex);
@@ -608,10 +611,5 @@ static oq_status walk(w_run *r)
 oq_status wan_run(oq_exec *ex, const void *self, const oq_request *request, oq_output *out)
 {
     w_run r = {.ex = ex, .w = self, .req = request, .out = out};
-    oq_arena_init(&r.arena, ex->env);
-    const oq_mark mark = oq_mark_get(ex);
-    const oq_status st = walk(&r);
-    oq_mark_reset(ex, mark);
-    oq_arena_deinit(&r.arena);
-    return st;
+    return oq_run_walk(ex, &r.arena, walk, &r);
 }

@@ -4,6 +4,7 @@
  * last. */
 #include "pipelines/z_image.h"
 
+#include "pipelines/decode_kl.h"
 #include "pipelines/finite_probe.h"
 #include "pipelines/image_latents.h"
 #include "pipelines/latents.h"
@@ -27,7 +28,7 @@ typedef struct z_run {
     float *latents;                      /* [n_items, elems] */
     float *predictions;                  /* [n_rows, elems] */
     void *staging;                       /* [n_rows, elems] of the compute type */
-    float *sigmas, *timesteps, *progress;
+    oq_run_times times;                  /* model_t = (1000 - timestep) / 1000 */
     int first_step; /* of those that run: steps before it are left out (image to image) */
     float *moments; /* of the picture that the request begins with; NULL: none */
     oq_tensor x, y; /* [n_items * C, h w], [n_rows * C, h w] */
@@ -39,7 +40,6 @@ static oq_status start(z_run *r)
 {
     const oq_request *req = r->req;
     const int64_t scale = oq_vae_kl_scale(r->z->vae), C = r->z->dit->in_channels;
-    const size_t steps = (size_t)req->steps;
     r->h = req->height / scale;
     r->w = req->width / scale;
     r->elems = C * r->h * r->w;
@@ -48,9 +48,7 @@ static oq_status start(z_run *r)
     r->n_rows = r->guided ? 2 * r->n_items : r->n_items;
     OQ_TRY(oq_arena_new(&r->arena, (size_t)req->n_prompts + 1, sizeof *r->conditions, "captions",
                         &r->conditions));
-    OQ_TRY(oq_arena_new(&r->arena, steps + 1, sizeof(float), "sigmas", &r->sigmas));
-    OQ_TRY(oq_arena_new(&r->arena, steps, sizeof(float), "timesteps", &r->timesteps));
-    OQ_TRY(oq_arena_new(&r->arena, steps, sizeof(float), "timesteps", &r->progress));
+    OQ_TRY(oq_run_times_new(&r->arena, req->steps, &r->times));
     OQ_TRY(oq_tmp(r->ex, r->n_items * C, r->h * r->w, &r->x));
     OQ_TRY(oq_tmp(r->ex, r->n_rows * C, r->h * r->w, &r->y));
     if (r->ex->measure) return OQ_OK;
@@ -60,7 +58,7 @@ static oq_status start(z_run *r)
     return oq_arena_new(&r->arena, rows, r->ex->compute->bytes, "predictions", &r->staging);
 }
 
-/* sigmas and timesteps of the run; progress = (1000 - timestep) / 1000 is what the transformer sees. */
+/* sigmas and timesteps of the run; the transformer sees (1000 - timestep) / 1000. */
 static oq_status make_schedule(z_run *r)
 {
     const int n = r->req->steps;
@@ -71,11 +69,9 @@ static oq_status make_schedule(z_run *r)
         memcpy(ramp, r->req->sigmas, (size_t)n * sizeof *ramp);
     else
         oq_flow_euler_ramp(n, ramp);
-    oq_flow_euler_sigmas(&r->z->schedule, n, ramp, mu, r->sigmas, r->timesteps);
-    for (int i = 0; i < n; i++) r->progress[i] = (1000.0f - r->timesteps[i]) / 1000.0f;
-    OQ_TRY(oq_trace_host(r->ex, "sigmas", &oq_dtype_f32, r->sigmas, (int64_t[]){n + 1}, 1));
-    OQ_TRY(oq_trace_host(r->ex, "timesteps", &oq_dtype_f32, r->timesteps, (int64_t[]){n}, 1));
-    return oq_trace_host(r->ex, "model_t", &oq_dtype_f32, r->progress, (int64_t[]){n}, 1);
+    oq_flow_euler_sigmas(&r->z->schedule, n, ramp, mu, r->times.sigmas, r->times.timesteps);
+    for (int i = 0; i < n; i++) r->times.model_t[i] = (1000.0f - r->times.timesteps[i]) / 1000.0f;
+    return oq_run_times_trace(r->ex, n, &r->times);
 }
 
 static oq_status trace_items(z_run *r, const char *key, const float *values)
@@ -105,7 +101,7 @@ static oq_status begin_from_image(z_run *r)
                                   .n_items = r->n_items,
                                   .n = r->elems,
                                   .shape = {1, r->z->vae->latent_channels, r->h, r->w},
-                                  .sigma = r->sigmas[r->first_step],
+                                  .sigma = r->times.sigmas[r->first_step],
                                   .put = put_item,
                                   .user = r};
     return oq_image_begin_latents(r->ex, &r->arena, &begin);
@@ -124,22 +120,17 @@ static oq_status make_noise(z_run *r)
 
 /* ---- captions ------------------------------------------------------------------------------------------ */
 
-/* embeds: [n, hidden] = hidden_states[-2]; the last layer and the last norm are not needed. */
-static oq_status encode(z_run *r, const int32_t *ids, oq_tensor embeds, const char *what, const char *trace)
+typedef struct encoding {
+    const oq_te_qwen3 *encoder;
+    oq_te_qwen3_args args;
+    oq_tensor embeds; /* [n, hidden] = hidden_states[-2]; the last layer and the last norm are not needed */
+} encoding;
+
+static oq_status encode_again(oq_exec *ex, void *user)
 {
-    oq_exec *ex = r->ex;
-    const oq_te_qwen3 *encoder = r->z->encoder;
-    const oq_te_qwen3_args args = {
-        .ids = ids, .n = embeds.rows, .n_layers = encoder->n_layers - 1, .trace = trace};
-    OQ_TRY(oq_te_qwen3_forward(ex, encoder, &args, embeds));
-    if (trace) OQ_TRY(oq_trace_put(ex, embeds, NULL, 0, "%s.embeds", trace));
-    if (ex->measure || !ex->ops->all_finite || ex->ops->all_finite(ex->device, embeds)) return OQ_OK;
-    oq_finite_probe probe;
-    const oq_te_qwen3_args again = {.ids = ids, .n = embeds.rows, .n_layers = encoder->n_layers - 1};
-    oq_finite_probe_begin(&probe, ex);
-    const oq_status st = oq_te_qwen3_forward(ex, encoder, &again, embeds);
-    oq_finite_probe_end(&probe);
-    return st == OQ_OK ? oq_finite_probe_fail(&probe, "text_encoder", what) : st;
+    encoding *e = user;
+    if (!ex->trace) e->args.trace = NULL;
+    return oq_te_qwen3_forward(ex, e->encoder, &e->args, e->embeds);
 }
 
 /* One text to one condition. side: "pos" or "neg"; item: the first picture that uses it. */
@@ -155,7 +146,7 @@ static oq_status make_condition(z_run *r, const char *text, const char *side, in
     char what[64], key[64], prefix[64], ids_key[80];
     int32_t *ids = NULL;
     int64_t n = 0;
-    oq_tensor embeds;
+    encoding e = {.encoder = r->z->encoder};
     if (side[0] == 'p')
         snprintf(what, sizeof what, "prompt %lld", (long long)index + 1);
     else
@@ -166,32 +157,37 @@ static oq_status make_condition(z_run *r, const char *text, const char *side, in
     OQ_TRY(oq_trace_host(r->ex, ids_key, &oq_dtype_i32, ids, &n, 1));
     OQ_TRY(oq_dit_zimage_condition_new(r->ex, r->z->dit, n, r->h, r->w, out));
     const oq_mark mark = oq_mark_get(r->ex);
-    OQ_TRY(oq_tmp(r->ex, n, r->z->encoder->hidden_size, &embeds));
-    OQ_TRY(encode(r, ids, embeds, what, r->ex->trace ? key : NULL));
-    OQ_TRY(oq_dit_zimage_condition_run(r->ex, r->z->dit, embeds, out,
+    e.args = (oq_te_qwen3_args){
+        .ids = ids, .n = n, .n_layers = e.encoder->n_layers - 1, .trace = r->ex->trace ? key : NULL};
+    OQ_TRY(oq_tmp(r->ex, n, e.encoder->hidden_size, &e.embeds));
+    OQ_TRY(oq_run_checked(r->ex, encode_again, &e, e.embeds, "text_encoder", what));
+    if (r->ex->trace) OQ_TRY(oq_trace_put(r->ex, e.embeds, NULL, 0, "%s.embeds", key));
+    OQ_TRY(oq_dit_zimage_condition_run(r->ex, r->z->dit, e.embeds, out,
                                        oq_run_prefix(r->ex, "dit0", item, prefix)));
     oq_mark_reset(r->ex, mark);
     return OQ_OK;
 }
 
+/* Prompt i; behind the prompts the negative one. */
+static oq_status make_text(void *user, int64_t i)
+{
+    z_run *r = user;
+    const oq_request *req = r->req;
+    oq_dit_zimage_condition *out = &r->conditions[i];
+    if (i < req->n_prompts)
+        return make_condition(r, req->prompts[i], "pos", i, i * req->images_per_prompt, out);
+    return make_condition(r, req->negative ? req->negative : "", "neg", 0, r->n_items, out);
+}
+
 static oq_status make_conditions(z_run *r)
 {
-    const oq_request *req = r->req;
-    const int64_t total = req->n_prompts + (r->guided ? 1 : 0);
-    const double started_s = oq_now_s();
+    const oq_run_phase phase = {.name = "text",
+                                .end = r->req->n_prompts + (r->guided ? 1 : 0),
+                                .step = make_text,
+                                .user = r,
+                                .seconds = r->out ? &r->out->text_s : NULL};
     oq_phase_begin(r->ex, OQ_PHASE_TEXT);
-    oq_run_tell(r->ex, "text", 0, total, started_s);
-    for (int64_t i = 0; i < req->n_prompts; i++) {
-        OQ_TRY(make_condition(r, req->prompts[i], "pos", i, i * req->images_per_prompt, &r->conditions[i]));
-        oq_run_tell(r->ex, "text", i + 1, total, started_s);
-    }
-    if (r->guided) {
-        const char *negative = req->negative ? req->negative : "";
-        OQ_TRY(make_condition(r, negative, "neg", 0, r->n_items, &r->conditions[req->n_prompts]));
-        oq_run_tell(r->ex, "text", total, total, started_s);
-    }
-    if (r->out) r->out->text_s = oq_now_s() - started_s;
-    return OQ_OK;
+    return oq_run_phase_walk(r->ex, &phase);
 }
 
 /* ---- denoising ----------------------------------------------------------------------------------------- */
@@ -223,7 +219,7 @@ static oq_status not_finite(z_run *r, int step, int64_t row)
     oq_finite_probe_begin(&probe, r->ex);
     const oq_trace_sink sink = r->ex->trace;
     r->ex->trace = NULL;
-    oq_status st = oq_dit_zimage_steps_run(r->ex, r->z->dit, r->progress, &r->of_steps, NULL, 0);
+    oq_status st = oq_dit_zimage_steps_run(r->ex, r->z->dit, r->times.model_t, &r->of_steps, NULL, 0);
     if (st == OQ_OK) st = forward_row(r, step, row);
     r->ex->trace = sink;
     oq_finite_probe_end(&probe);
@@ -254,16 +250,18 @@ static oq_status predict(z_run *r, int step, int64_t n_rows)
 /* The prediction is the negative velocity: x_next = x + (sigma_next - sigma) * -prediction. */
 static void euler(z_run *r, int step)
 {
-    const float dt = r->sigmas[step + 1] - r->sigmas[step];
+    const float dt = r->times.sigmas[step + 1] - r->times.sigmas[step];
     for (int64_t i = 0; i < r->n_items * r->elems; i++) r->latents[i] += dt * -r->predictions[i];
 }
 
-static oq_status denoise_step(z_run *r, int step)
+static oq_status denoise_step(void *user, int64_t index)
 {
+    z_run *r = user;
+    const int step = (int)index;
     OQ_TRY(oq_check_canceled(r->ex->env));
     r->ex->step = step + 1;
     const oq_request *req = r->req;
-    const bool truncated = req->cfg_truncation <= 1 && (double)r->progress[step] > req->cfg_truncation;
+    const bool truncated = req->cfg_truncation <= 1 && (double)r->times.model_t[step] > req->cfg_truncation;
     const bool guided = r->guided && (r->ex->measure || !truncated);
     OQ_TRY(predict(r, step, guided ? r->n_rows : r->n_items));
     if (r->ex->measure) return OQ_OK;
@@ -293,101 +291,40 @@ static oq_status make_steps(z_run *r)
         if (!prefixes[i]) return oq_fail(r->ex->env, OQ_E_NOMEM, "trace keys: no memory");
     }
     OQ_TRY(oq_dit_zimage_steps_new(r->ex, r->z->dit, r->req->steps, &r->of_steps));
-    return oq_dit_zimage_steps_run(r->ex, r->z->dit, r->progress, &r->of_steps, prefixes, n_trace);
+    return oq_dit_zimage_steps_run(r->ex, r->z->dit, r->times.model_t, &r->of_steps, prefixes, n_trace);
 }
 
 static oq_status denoise(z_run *r)
 {
-    const int end = r->ex->measure ? r->first_step + 1 : r->req->steps, total = end - r->first_step;
-    const double started_s = oq_now_s();
+    const oq_run_phase phase = {.name = "denoise",
+                                .first = r->first_step,
+                                .end = r->ex->measure ? r->first_step + 1 : r->req->steps,
+                                .step = denoise_step,
+                                .user = r,
+                                .seconds = r->out ? &r->out->denoise_s : NULL,
+                                .each_s = r->out ? r->out->step_s : NULL};
     oq_phase_begin(r->ex, OQ_PHASE_DENOISE);
-    oq_run_tell(r->ex, "denoise", 0, total, started_s);
     OQ_TRY(make_steps(r));
-    for (int i = r->first_step; i < end; i++) {
-        const double step_started_s = oq_now_s();
-        OQ_TRY(denoise_step(r, i));
-        oq_run_tell(r->ex, "denoise", i + 1 - r->first_step, total, started_s);
-        if (r->out && r->out->step_s) r->out->step_s[i] = oq_now_s() - step_started_s;
-    }
-    if (r->out) r->out->denoise_s = oq_now_s() - started_s;
-    return OQ_OK;
-}
-
-/* ---- decoding ------------------------------------------------------------------------------------------ */
-
-typedef struct decoding {
-    oq_tensor z, y;   /* [h w, C], [pixels, 3] */
-    int64_t n_pixels; /* of one picture */
-    float *rows;      /* [max(h w, n_pixels), …] host values of one item */
-    void *packed;     /* the same in the compute type */
-    float *planes;    /* [n_items, 3, n_pixels] for the trace; NULL without one */
-} decoding;
-
-static oq_status start_decoding(z_run *r, decoding *d)
-{
-    const int64_t C = r->z->vae->latent_channels;
-    *d = (decoding){.n_pixels = r->req->width * r->req->height};
-    OQ_TRY(oq_tmp(r->ex, r->h * r->w, C, &d->z));
-    OQ_TRY(oq_tmp(r->ex, d->n_pixels, 3, &d->y));
-    if (r->ex->measure) return OQ_OK;
-    const size_t n = (size_t)(r->elems > 3 * d->n_pixels ? r->elems : 3 * d->n_pixels);
-    OQ_TRY(oq_arena_new(&r->arena, n, sizeof(float), "pixels", &d->rows));
-    OQ_TRY(oq_arena_new(&r->arena, n, r->ex->compute->bytes, "pixels", &d->packed));
-    if (!r->ex->trace) return OQ_OK;
-    return oq_arena_new(&r->arena, (size_t)(r->n_items * 3 * d->n_pixels), sizeof(float), "pixels",
-                        &d->planes);
-}
-
-static oq_status decode_item(z_run *r, decoding *d, int64_t item)
-{
-    oq_exec *ex = r->ex;
-    char buffer[64];
-    const char *prefix = oq_run_prefix(r->ex, "vae", item, buffer);
-    if (!ex->measure) {
-        oq_values_transpose(d->rows, r->latents + item * r->elems, r->z->vae->latent_channels, r->h * r->w);
-        oq_values_round(ex->compute, d->packed, d->rows, r->elems);
-    }
-    OQ_TRY(oq_upload(ex, d->z, d->packed));
-    OQ_TRY(oq_vae_kl_decode(ex, r->z->vae, d->z, r->h, r->w, d->y, prefix));
-    if (ex->measure) return OQ_OK;
-    OQ_TRY(oq_download(ex, d->packed, d->y));
-    oq_values_widen(ex->compute, d->rows, d->packed, 3 * d->n_pixels);
-    if (d->planes) oq_values_transpose(d->planes + item * 3 * d->n_pixels, d->rows, d->n_pixels, 3);
-    if (!oq_values_finite(d->rows, 3 * d->n_pixels))
-        return oq_fail(ex->env, OQ_E_NUMERIC, "decoding picture %lld of %lld: non-finite values",
-                       (long long)item + 1, (long long)r->n_items);
-    oq_pixels_from_values(ex->compute, r->out->pixels + item * 3 * d->n_pixels, d->rows, 3 * d->n_pixels);
-    return OQ_OK;
+    return oq_run_phase_walk(r->ex, &phase);
 }
 
 static oq_status decode(z_run *r)
 {
-    decoding d;
-    const double started_s = oq_now_s();
-    const int64_t n = r->ex->measure ? 1 : r->n_items, H = r->req->height, W = r->req->width;
+    const oq_vae_kl *vae = r->z->vae;
+    const oq_kl_decoding d = {
+        .vae = vae, .n_items = r->n_items, .h = r->h, .w = r->w, .planes = r->latents, .out = r->out};
     oq_phase_begin(r->ex, OQ_PHASE_DECODE);
-    OQ_TRY(start_decoding(r, &d));
-    if (!r->ex->measure) {
-        oq_latents_unscale(r->ex->compute, r->latents, r->n_items * r->elems, r->z->vae->scaling_factor,
-                           r->z->vae->shift_factor);
-        OQ_TRY(trace_items(r, "vae.in", r->latents));
-    }
-    oq_run_tell(r->ex, "decode", 0, n, started_s);
-    for (int64_t i = 0; i < n; i++) {
-        OQ_TRY(decode_item(r, &d, i));
-        oq_run_tell(r->ex, "decode", i + 1, n, started_s);
-    }
-    if (r->ex->measure) return OQ_OK;
-    OQ_TRY(oq_trace_host(r->ex, "vae.out", &oq_dtype_f32, d.planes, (int64_t[]){n, 3, H, W}, 4));
-    OQ_TRY(oq_trace_host(r->ex, "image", &oq_dtype_u8, r->out->pixels, (int64_t[]){n, H, W, 3}, 4));
-    r->out->decode_s = oq_now_s() - started_s;
-    return OQ_OK;
+    if (!r->ex->measure)
+        oq_latents_unscale(r->ex->compute, r->latents, r->n_items * r->elems, vae->scaling_factor,
+                           vae->shift_factor);
+    return oq_decode_kl(r->ex, &r->arena, &d);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-static oq_status walk(z_run *r)
+static oq_status walk(void *user)
 {
+    z_run *r = user;
     OQ_TRY(start(r));
     OQ_TRY(make_schedule(r));
     OQ_TRY(encode_image(r));
@@ -402,10 +339,5 @@ static oq_status walk(z_run *r)
 oq_status z_image_run(oq_exec *ex, const void *self, const oq_request *request, oq_output *out)
 {
     z_run r = {.ex = ex, .z = self, .req = request, .out = out};
-    oq_arena_init(&r.arena, ex->env);
-    const oq_mark mark = oq_mark_get(ex);
-    const oq_status st = walk(&r);
-    oq_mark_reset(ex, mark);
-    oq_arena_deinit(&r.arena);
-    return st;
+    return oq_run_walk(ex, &r.arena, walk, &r);
 }
