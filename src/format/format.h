@@ -153,6 +153,7 @@ typedef enum oq_act_scale {
     OQ_ACT_STATIC_NVFP4,    /* an e4m3 scale per row and 16 columns, times plane INPUT_SCALE */
     OQ_ACT_DYNAMIC_NVFP4,   /* the same times amax / 2688 of all of x */
     OQ_ACT_DYNAMIC_INT4,    /* codes -7..7 (of type i8) under a scale per row and 64 columns */
+    OQ_ACT_DYNAMIC_UINT4,   /* codes 0..15 likewise: of x that a shift made positive */
     OQ_N_ACT_SCALES
 } oq_act_scale;
 #define OQ_ACT_GROUP 128
@@ -161,7 +162,7 @@ typedef enum oq_act_scale {
 #define OQ_ACT_INT4_GROUP 64
 #define OQ_ACT_DUAL_GROUP 512
 /* "none", "static_tensor", "dynamic_token", "dynamic_group128", "dynamic_mx32" (and _q725, _floor, _ceil, _even, _dual),
- * "static_nvfp4", "dynamic_nvfp4", "dynamic_int4_64" */
+ * "static_nvfp4", "dynamic_nvfp4", "dynamic_int4_64", "dynamic_uint4_64" */
 const char *oq_act_scale_name(oq_act_scale s);
 int64_t oq_act_run(oq_act_scale s, int64_t k); /* columns under one scale: k, 128, 64, 32 or 16 */
 bool    oq_act_is_static(oq_act_scale s);      /* takes plane INPUT_SCALE */
@@ -172,8 +173,9 @@ typedef struct oq_scheme {
     const oq_format *weight;
     const oq_dtype  *act; /* NULL: x is not quantized; else e4m3, i8, or (mx and nvfp4 scales alone) e2m1: float4.h */
     oq_act_scale     act_scale;
-    /* What the layer does around its product; all 0: nothing, the scheme is bare. x is multiplied, then put in order, then
-     * rotated, and then quantized. */
+    /* What the layer does around its product; all 0: nothing, the scheme is bare. x is shifted and multiplied, then put in
+     * order, then rotated, and then quantized. */
+    float   shift;   /* x[i] + shift; the bias was made for it */
     bool    smooth;  /* x[i] * SMOOTH[i] */
     bool    order;   /* x'[i] = x[ORDER[i]] */
     int32_t rotate;  /* each run of so many columns (a power of four that divides k) by oq_rotate; 0: none */
@@ -201,6 +203,7 @@ bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b);
  *   i8 token:   s = amax/127, code = rne(x * (127/amax)) clamped to [-127,127]; amax 0: codes 0, s 0
  *   i8 group:   the same per group; i8 static: code = rne(x / s) clamped to [-128,127]
  *   int4:       s = amax/7, code = rne(x * (7/amax)); amax 0: codes 0, s 0
+ *   uint4:      s = amax/15, code = rne(x * (15/amax)), 0 for what is below
  *   mx:         s = 2^X, X by the rule of float4.h within [-127, 127]; code = e4m3 or e2m1(x / s)
  *   nvfp4:      s = e4m3(amax / (6 * static) within [2^-9, 448]) * static; code = e2m1(x / s)
  * (an amax so small that 127/amax overflows counts as 0)

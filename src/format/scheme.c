@@ -40,6 +40,8 @@ const char *oq_act_scale_name(oq_act_scale s)
         return "dynamic_nvfp4";
     case OQ_ACT_DYNAMIC_INT4:
         return "dynamic_int4_64";
+    case OQ_ACT_DYNAMIC_UINT4:
+        return "dynamic_uint4_64";
     case OQ_N_ACT_SCALES:
         break;
     }
@@ -55,7 +57,7 @@ int64_t oq_act_run(oq_act_scale s, int64_t k)
 {
     if (s == OQ_ACT_DYNAMIC_GROUP) return OQ_ACT_GROUP;
     if (is_nvfp4(s)) return OQ_ACT_NVFP4_GROUP;
-    if (s == OQ_ACT_DYNAMIC_INT4) return OQ_ACT_INT4_GROUP;
+    if (s == OQ_ACT_DYNAMIC_INT4 || s == OQ_ACT_DYNAMIC_UINT4) return OQ_ACT_INT4_GROUP;
     return oq_act_is_mx(s) || s == OQ_ACT_DYNAMIC_MX_DUAL ? OQ_ACT_MX_GROUP : k;
 }
 
@@ -74,15 +76,17 @@ void oq_scheme_describe(const oq_scheme *s, char *out, size_t n)
     char rotate[32] = "", rank[32] = "";
     if (s->rotate) snprintf(rotate, sizeof rotate, " rotated %d", (int)s->rotate);
     if (s->rank) snprintf(rank, sizeof rank, " rank %d", (int)s->rank);
-    snprintf(out, n, "w: %s a: %s%s%s%s%s%s%s", s->weight->name, s->act ? s->act->label : "none",
-             s->act ? " " : "", s->act ? oq_act_scale_name(s->act_scale) : "", s->smooth ? " smoothed" : "",
-             s->order ? " reordered" : "", rotate, rank);
+    snprintf(out, n, "w: %s a: %s%s%s%s%s%s%s%s", s->weight->name, s->act ? s->act->label : "none",
+             s->act ? " " : "", s->act ? oq_act_scale_name(s->act_scale) : "",
+             s->shift != 0 ? " shifted" : "", s->smooth ? " smoothed" : "", s->order ? " reordered" : "",
+             rotate, rank);
 }
 
 static bool same_around(const oq_scheme *a, const oq_scheme *b)
 {
     return a->smooth == b->smooth && a->order == b->order && a->rotate == b->rotate && a->rank == b->rank &&
-           oq_f32_bits(a->outlier) == oq_f32_bits(b->outlier);
+           oq_f32_bits(a->outlier) == oq_f32_bits(b->outlier) &&
+           oq_f32_bits(a->shift) == oq_f32_bits(b->shift);
 }
 
 bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b)
@@ -173,8 +177,10 @@ static float i8_run(oq_act_scale how, float static_scale, const float *x, int64_
             codes[i] = (int8_t)rintf(fminf(fmaxf(x[i] / static_scale, -128.0f), 127.0f));
         return static_scale;
     }
-    const float top = how == OQ_ACT_DYNAMIC_INT4 ? 7.0f : 127.0f, multiplier = top / amax;
+    const bool positive = how == OQ_ACT_DYNAMIC_UINT4;
+    const float top = positive ? 15.0f : how == OQ_ACT_DYNAMIC_INT4 ? 7.0f : 127.0f, multiplier = top / amax;
     oq_i8_row_from_f32(codes, x, k, multiplier);
+    for (int64_t i = 0; positive && i < k; i++) codes[i] = codes[i] < 0 ? 0 : codes[i];
     if (amax != amax) return amax;
     return oq_f32_bits(multiplier) >= 0x7f800000u ? 0.0f : amax / top;
 }

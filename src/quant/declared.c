@@ -42,7 +42,8 @@ void oq_part_scheme(const oq_part_source *part, oq_scheme *out)
                        .order = part->plane[OQ_PLANE_ORDER].tensor != NULL,
                        .rotate = part->rotate,
                        .rank = part->rank,
-                       .outlier = part->outlier};
+                       .outlier = part->outlier,
+                       .shift = part->shift};
 }
 
 void oq_plane_read(const oq_plane_source *source, void *dst, size_t bytes, int64_t n, int64_t k)

@@ -311,7 +311,10 @@ static void fill_fp4(const layer *l, oq_part_source *out)
     claim(out, l->global);
 }
 
-/* Behind GELU the writer's kernel adds a constant and takes x without sign; the bias was made for that. */
+/* Behind GELU, which is never below -0.1701, the writer's kernel adds this and takes x without sign; the bias was made for
+ * that, and the branch takes x without it. */
+#define GELU_SHIFT 0.171875f
+
 static bool is_unsigned(const char *name)
 {
     static const char *const endings[] = {"_mlp.net.2", "ff.net.2", "ff_context.net.2", "mlp_fc2",
@@ -328,7 +331,8 @@ static void fill_int4(const layer *l, oq_part_source *out)
 {
     out->format = &oq_format_int4_g64;
     out->act = &oq_dtype_i8;
-    out->act_scale = OQ_ACT_DYNAMIC_INT4;
+    out->act_scale = is_unsigned(l->name) ? OQ_ACT_DYNAMIC_UINT4 : OQ_ACT_DYNAMIC_INT4;
+    out->shift = is_unsigned(l->name) ? GELU_SHIFT : 0.0f;
     out->plane[OQ_PLANE_DATA] = plane_of(l, l->codes, make_int_codes);
     out->plane[OQ_PLANE_SCALE] = plane_of(l, l->scale, make_int_scales);
 }
@@ -336,12 +340,6 @@ static void fill_int4(const layer *l, oq_part_source *out)
 static oq_status locate_svdq(layer *l, oq_part_source *out)
 {
     const bool fp4 = l->scale && l->scale->dtype == &oq_dtype_f8_e4m3;
-    if (!fp4 && is_unsigned(l->name))
-        return oq_fail(
-            l->env, OQ_E_UNSUPPORTED,
-            "layer '%s' takes shifted activations of 4 bits without sign, which is not in this build yet; "
-            "the NVFP4 file of the model is read",
-            l->name);
     OQ_TRY(check_codes(l));
     OQ_TRY(check_scales(l, fp4));
     OQ_TRY(check_branch(l));

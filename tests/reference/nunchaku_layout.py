@@ -168,8 +168,16 @@ def svdq(w, precision, rank, smooth, bias=None, per_row=False):
     return t, value[:n, :k], down, up
 
 
-def quantized(x, precision):
-    """x of four bits, as the kernels take it: integers under amax / 7 per 64 columns, e2m1 under e4m3(amax / 6) per 16."""
+GELU_SHIFT = 0.171875
+
+
+def quantized(x, precision, positive=False):
+    """x of four bits, as the kernels take it: integers under amax / 7 per 64 columns (0..15 under amax / 15 behind GELU), e2m1
+    under e4m3(amax / 6) per 16."""
+    if positive:
+        g = x.reshape(x.shape[0], -1, 64)
+        scale = np.abs(g).max(-1, keepdims=True) / 15
+        return (np.maximum(np.rint(g / np.where(scale > 0, scale, 1)), 0) * scale).reshape(x.shape)
     if precision == "int4":
         g = x.reshape(x.shape[0], -1, 64)
         scale = np.abs(g).max(-1, keepdims=True) / 7
@@ -237,12 +245,13 @@ def cases():
         os.makedirs(out, exist_ok=True)
         tensors, wanted = {}, {"X.128": ("F32", x)}
         note = {"checkpoint": "model.safetensors", "producer": "nunchaku_layout.py", "dequant": {}, "outputs": {}}
-        for layer, n, rank in (("whole", 128, 16), ("padded", 72, 32)):
+        for layer, n, rank in (("whole", 128, 16), ("padded", 72, 32)) + ((("blocks.ff.net.2", 40, 16),) if name == "int4" else ()):
+            positive = layer.endswith("ff.net.2")
             w = bf16(rng.normal(0, .05, (n, 128)))
             smooth = bf16(rng.uniform(.25, 2, 128))
             t, value, down, up = svdq(w, precision, rank, smooth, per_row=per_row)
             tensors.update({f"{layer}.{k}": v for k, v in t.items()})
-            y = quantized((x * (np.float32(1) / smooth).astype(np.float32)).astype(np.float32).astype(np.float64), precision) @ value.T.astype(np.float64) + \
+            y = quantized(((x + np.float32(GELU_SHIFT * positive)) * (np.float32(1) / smooth).astype(np.float32)).astype(np.float32).astype(np.float64), precision, positive) @ value.T.astype(np.float64) + \
                 (x.astype(np.float64) @ down.T) @ up.T
             rows = list(range(0, n, 7))
             note["dequant"][layer] = {"shape": [n, 128], "dtype": "float32", "rows": rows}

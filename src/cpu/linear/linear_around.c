@@ -17,7 +17,7 @@ void oq_around_row(float *dst, const float *src, const oq_dtype *type, const oq_
     const int32_t *const order = planes->plane[OQ_PLANE_ORDER];
     for (int64_t i = 0; i < spec->k; i++) {
         const int64_t from = s->order ? order[i] : i;
-        const float x = s->smooth ? src[from] * smooth[from] : src[from];
+        const float shifted = src[from] + s->shift, x = s->smooth ? shifted * smooth[from] : shifted;
         dst[i] = rounded ? oq_bf16_round(x) : x;
     }
     for (int64_t at = 0; s->rotate && at < spec->k; at += s->rotate) oq_rotate(dst + at, s->rotate);

@@ -380,6 +380,15 @@ static void test_act_int4(void **state)
     oq_act_quantize_row(&scheme, 0.0f, x, K, codes, scale);
     assert_true(isnan(scale[0]) && scale[1] == 0.0f);
     assert_int_equal(oq_act_run(OQ_ACT_DYNAMIC_INT4, 70), 64);
+    const oq_scheme positive = {
+        .weight = &oq_format_int4_g64, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_UINT4};
+    x[1] = 30.0f, x[2] = -0.5f, x[3] = 5.0f, x[4] = -20.0f;
+    oq_act_quantize_row(&positive, 0.0f, x, K, codes, scale);
+    assert_true(scale[0] == 2.0f);
+    assert_int_equal(codes[1], 15);
+    assert_int_equal(codes[2], 0);
+    assert_int_equal(codes[3], 2); /* 2.5 to even */
+    assert_int_equal(codes[4], 0);
 }
 
 /* value = (code - 8) * scale + zero, or without the 8; the product is rounded first. */
