@@ -1,5 +1,5 @@
 /* kcheck.c -- checks and measures every kernel of this machine: kcheck [--cpu LEVEL] [--seed N] [--filter TEXT]
- * [--threads N] [--above LEVEL] [--bench] [--bench-ms N]. JSON lines, one for each kernel; at the end "N passed, N
+ * [--threads N] [--above LEVEL] [--bench | --rates] [--bench-ms N]. JSON lines, one for each kernel; at the end "N passed, N
  * failed". With --above, only kernels that LEVEL cannot run.
  * Exit code 77: this machine lacks the level (ctest: skipped). Kernels of AMX tiles are also there as ..._model, compiled
  * over a model of the tile instructions; on a machine that has tiles, `kcheck --cpu amx --filter amx` tries them as they
@@ -47,9 +47,12 @@ static int check_all(kcheck *kc, const char *level, const char *above)
     kc->single = *kc->device;
     kc->single.pool = NULL;
     print_machine(kc);
-    for (size_t i = 0; i < OQ_COUNT(families); i++) families[i].check(kc);
+    if (kc->rates)
+        kcheck_rates(kc);
+    else
+        for (size_t i = 0; i < OQ_COUNT(families); i++) families[i].check(kc);
     oq_backend_cpu.close(kc->env, kc->device);
-    if (kc->bench) return 0;
+    if (kc->bench || kc->rates) return 0;
     printf("%lld passed, %lld failed\n", (long long)kc->passed, (long long)kc->failed);
     return kc->failed || (!kc->passed && !kc->above) ? 1 : 0;
 }
@@ -63,6 +66,10 @@ int main(int argc, char **argv)
         const char *const value = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(argv[i], "--bench")) {
             kc.bench = true;
+            continue;
+        }
+        if (!strcmp(argv[i], "--rates")) {
+            kc.rates = true;
             continue;
         }
         if (!value) return usage(argv[i]);

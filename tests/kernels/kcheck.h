@@ -14,7 +14,7 @@ typedef struct kcheck {
     bool        above;   /* only what the level `below` cannot run */
     uint64_t    below;
     const char *filter; /* substring of a kernel's name; NULL: all */
-    bool        bench;
+    bool        bench, rates;
     double      bench_s; /* least time spent per measurement */
     int64_t     passed, failed;
 } kcheck;
@@ -118,5 +118,8 @@ void kcheck_attention(kcheck *kc);
 void kcheck_conv2d(kcheck *kc);
 void kcheck_ops(kcheck *kc);
 void kcheck_fused(kcheck *kc);
+
+/* Not a family: speed of weight formats, with --rates; the filter is part of a format's name. */
+void kcheck_rates(kcheck *kc);
 
 #endif

@@ -192,6 +192,16 @@ static inline void put_less_min(span_number *dst, __m128i low, __m128i high, flo
     span_put32(dst, f16x_sub(f16x_mul(f16x_u8(low), by), from), f16x_sub(f16x_mul(f16x_u8(high), by), from));
 }
 
+/* Eight scales and eight minima of six bits, in twelve bytes, to a byte each. */
+static inline void k_scales(const uint8_t *src, uint64_t *scale, uint64_t *min)
+{
+    const uint32_t six = 0x3f3f3f3fu, four = 0x0f0f0f0fu, two = 0x30303030u;
+    uint32_t word[3];
+    memcpy(word, src, sizeof word);
+    *scale = (uint64_t)(word[0] & six) | (uint64_t)((word[2] & four) | (word[0] >> 2 & two)) << 32;
+    *min = (uint64_t)(word[1] & six) | (uint64_t)((word[2] >> 4 & four) | (word[1] >> 2 & two)) << 32;
+}
+
 /* ---- one block each ---------------------------------------------------------------------------------------- */
 
 static inline void block_q4_0(span_number *dst, const uint8_t *b)
@@ -551,6 +561,21 @@ static inline bool span_piece(const oq_format *f, const oq_planes *planes, span_
             piece_e4m3(dst + i, p.codes + p.first + i, many, p.scale[g]);
     }
     return true;
+}
+
+/* Where a row's codes begin, and how many bytes of them stand for so many columns: near enough to fetch them early. */
+typedef struct codes_of_row {
+    const char *data;
+    size_t row_bytes;
+    int64_t k;
+} codes_of_row;
+
+static inline codes_of_row codes_init(const oq_panel_job *job)
+{
+    const oq_linear_spec *const s = job->args->spec;
+    const oq_format *const f = s->scheme.weight;
+    const size_t bytes = f->plane_bytes(f, OQ_PLANE_DATA, s->n, s->k);
+    return (codes_of_row){job->planes.plane[OQ_PLANE_DATA], bytes / (size_t)s->n, s->k};
 }
 
 /* ---- columns of a row ---------------------------------------------------------------------------------------- */

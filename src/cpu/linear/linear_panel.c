@@ -197,11 +197,10 @@ static void multiply(void *user, int64_t task, int worker)
     _Alignas(64) char buffer[OQ_PANEL_CHUNK * OQ_PANEL_MAX_NR * 4];
     _Alignas(64) char c[OQ_PANEL_GROUP * OQ_PANEL_ROWS * OQ_PANEL_MAX_NR * 4];
     const size_t c_bytes = (size_t)(rows * e->nr) * 4; /* of one panel */
-    const bool single = e->single && job->rows == 1;
     memset(c, 0, (size_t)panels * c_bytes);
-    for (int64_t p = 0; single && p < panels; p++)
-        e->single(job, (float *)(void *)(c + (size_t)p * c_bytes), panel_of(job, panel, run, p));
-    for (int64_t first = single ? depth : 0; first < depth; first += OQ_PANEL_CHUNK) {
+    for (int64_t p = 0; job->few && p < panels; p++)
+        e->few(job, (float *)(void *)(c + (size_t)p * c_bytes), panel_of(job, panel, run, p));
+    for (int64_t first = job->few ? depth : 0; first < depth; first += OQ_PANEL_CHUNK) {
         const int64_t count = oq_min_i64(OQ_PANEL_CHUNK, depth - first);
         const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
         for (int64_t p = 0; p < panels; p++) {
@@ -299,7 +298,8 @@ static void run_round(oq_panel_job *job, void *a_scratch)
     job->a = a_scratch;
     job->lda = row_stride(&job->layout);
     job->before = NULL;
-    job->prepared = is_a(job, x);
+    job->few = job->engine->few && job->rows <= job->engine->few_rows(args->spec);
+    job->prepared = !job->few && is_a(job, x);
     if (job->prepared) {
         job->a = x.data;
         job->lda = (size_t)x.ld * x.dtype->bytes;

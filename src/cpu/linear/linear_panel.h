@@ -14,6 +14,7 @@ enum {
     OQ_PANEL_CHUNK = 256,  /* dwords of A per call: a decoded piece of a panel is then at most 32 KB */
     OQ_PANEL_ROWS = 192,   /* rows of y per task at most; a multiple of every mr */
     OQ_PANEL_GROUP = 4,    /* panels per task at most */
+    OQ_PANEL_FEW = 16,     /* rows of x at most that are few */
     OQ_PANEL_SUPER = 768   /* rows of x that are prepared at once; bounds the scratch */
 };
 
@@ -35,9 +36,11 @@ typedef struct oq_panel_engine {
     /* Dwords [first, first + count) of k of a panel as the microkernel's B; returns where they are: in `buffer`, or in
      * the packed weights themselves. */
     const void *(*decode)(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count);
-    /* A single row of x times a panel's columns, all of k, from the planes straight to accumulators c[nr]; NULL: the same
-     * way as for many rows. */
-    void (*single)(const oq_panel_job *job, float *c, int64_t panel);
+    /* Few rows of x (all of the job's, in what order of k `prologue` likes) times a panel's columns, all of k, from the
+     * weights at rest straight to accumulators c[rows][nr], so that memory is read without a pause. NULL: the same way as
+     * for many rows, as for more than few_rows(spec) <= OQ_PANEL_FEW. */
+    void (*few)(const oq_panel_job *job, float *c, int64_t panel);
+    int64_t (*few_rows)(const oq_linear_spec *spec);
     /* Rows [row, row + count) of a panel's columns from accumulators c[count][nr] to y. With a GLU `panel` is of the first
      * half of columns and second[count][nr] belongs to its partner in the other half. */
     void (*store)(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row, int64_t count);
@@ -67,6 +70,7 @@ struct oq_panel_job {
     float         *row_scale;    /* [rows]; read only where activations are quantized */
     const oq_rows_args *before;  /* what leads to x, from the job's first row on; NULL: nothing */
     bool           prepared;     /* `before` writes A itself, or x is A */
+    bool           few;          /* rows are few: engine->few multiplies them */
     int64_t        first, rows;  /* rows of x in this round */
     int64_t        units;        /* panels, or pairs of panels of a GLU */
     int64_t        block, group; /* rows and units per task */

@@ -3,7 +3,11 @@
 #ifndef OQ_CPU_LINEAR_LINEAR_PANEL_ANY_H
 #define OQ_CPU_LINEAR_LINEAR_PANEL_ANY_H
 
+#ifdef OQ_SPAN_BF16
 #include "cpu/linear/linear_decode_simd.h"
+#else
+#include "cpu/linear/linear_few_simd.h"
+#endif
 #include "cpu/linear/linear_panel_rows.h"
 
 /* The e2m1 number nearest to x, as e4m3_nearest finds its own. */
@@ -36,15 +40,12 @@ static inline void row_mx(const oq_scheme *scheme, float *x, int64_t k)
     }
 }
 
+#ifndef OQ_SPAN_BF16 /* engines of bf16 make panels of their own */
 /* x in f32; where the scheme quantizes it, what its codes and scales say. ROW_CHUNK holds whole groups of every kind. */
-static inline void any_prologue(const oq_panel_job *job, int64_t row)
+static inline void any_quantize(const oq_panel_job *job, float *a)
 {
     const oq_scheme *const scheme = &job->args->spec->scheme;
     const int64_t k = job->args->spec->k;
-    float *const a = (float *)(job->a + (size_t)row * job->lda);
-    row_load(a, &job->args->x, job->first + row, k);
-    memset(a + k, 0, (size_t)(job->layout.depth - k) * sizeof *a);
-    job->row_scale[row] = 1.0f;
     if (!scheme->act) return;
     if (oq_act_is_mx(scheme->act_scale)) {
         row_mx(scheme, a, k);
@@ -62,7 +63,17 @@ static inline void any_prologue(const oq_panel_job *job, int64_t row)
     }
 }
 
-#ifndef OQ_SPAN_BF16 /* engines of bf16 make panels of their own */
+static inline void any_prologue(const oq_panel_job *job, int64_t row)
+{
+    const int64_t k = job->args->spec->k;
+    float *const a = (float *)(job->a + (size_t)row * job->lda);
+    row_load(a, &job->args->x, job->first + row, k);
+    memset(a + k, 0, job->lda - (size_t)k * sizeof *a);
+    job->row_scale[row] = 1.0f;
+    any_quantize(job, a);
+    if (job->few) few_order(few_kind_of(job->args->spec), a, k);
+}
+
 /* ---- panels -------------------------------------------------------------------------------------------- */
 
 /* dst[i][j] = src[j][i] for 8 x 8 numbers; rows of src are OQ_PANEL_CHUNK apart, those of dst nr. */
@@ -104,61 +115,6 @@ static inline const void *any_decode(const oq_panel_job *job, void *buffer, int6
         for (int64_t i = 0; i < count; i += 8) transpose8(dst + i * nr + c, rows + i, nr);
     }
     return buffer;
-}
-
-/* ---- one row of x: a row of W is decoded piece by piece and meets it in the first cache level --------------------- */
-
-static inline float f16x_sum(f16x x)
-{
-    float part[16];
-    f16x_store(part, x);
-    for (int i = 8; i > 0; i /= 2)
-        for (int j = 0; j < i; j++) part[j] += part[j + i];
-    return part[0];
-}
-
-/* What is left of a piece behind its last whole sixteen: w is filled up with zeros there, x may end. */
-static inline f16x dot_rest(f16x sum, const float *w, const float *x, int64_t i, int64_t n)
-{
-    float part[16] = {0};
-    if (i >= n) return sum;
-    memcpy(part, x + i, (size_t)(n - i) * sizeof *part);
-    return f16x_fma(f16x_load(w + i), f16x_load(part), sum);
-}
-
-static inline f16x dot_piece(f16x sum, const float *w, const float *x, int64_t n)
-{
-    f16x a = sum, b = f16x_set(0.0f);
-    int64_t i = 0;
-    for (; n - i >= 32; i += 32) {
-        a = f16x_fma(f16x_load(w + i), f16x_load(x + i), a);
-        b = f16x_fma(f16x_load(w + i + 16), f16x_load(x + i + 16), b);
-    }
-    if (n - i >= 16) {
-        a = f16x_fma(f16x_load(w + i), f16x_load(x + i), a);
-        i += 16;
-    }
-    return dot_rest(f16x_add(a, b), w, x, i, n);
-}
-
-/* One row of x times each column of a panel. */
-static inline void any_single(const oq_panel_job *job, float *c, int64_t panel, int64_t nr)
-{
-    enum { PIECE = 512 };
-    const oq_linear_spec *const spec = job->args->spec;
-    const int64_t columns = spec->n - panel * nr < nr ? spec->n - panel * nr : nr;
-    const float *const x = (const float *)(const void *)job->a;
-    float w[PIECE + 16];
-    for (int64_t col = 0; col < columns; col++) {
-        f16x sum = f16x_set(0.0f);
-        for (int64_t first = 0; first < spec->k; first += PIECE) {
-            const int64_t n = spec->k - first < PIECE ? spec->k - first : PIECE;
-            decode_columns(spec, &job->planes, w, panel * nr + col, first, n);
-            for (int64_t i = n; i % 16; i++) w[i] = 0.0f;
-            sum = dot_piece(sum, w, x + first, n);
-        }
-        c[col] = f16x_sum(sum);
-    }
 }
 #endif
 

@@ -17,9 +17,14 @@ static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, 
     return any_decode(job, buffer, panel, first, count, NR);
 }
 
-static void single(const oq_panel_job *job, float *c, int64_t panel)
+static int64_t few_rows(const oq_linear_spec *spec)
 {
-    any_single(job, c, panel, NR);
+    return few_rows_of(spec);
+}
+
+static void few(const oq_panel_job *job, float *c, int64_t panel)
+{
+    any_few(job, c, panel, NR);
 }
 
 static const oq_panel_engine engine = {.mr = MR,
@@ -31,7 +36,8 @@ static const oq_panel_engine engine = {.mr = MR,
                                        .micro = micro,
                                        .prologue = prologue,
                                        .decode = decode,
-                                       .single = single,
+                                       .few_rows = few_rows,
+                                       .few = few,
                                        .store = oq_panel_store_avx512};
 
 OQ_PANEL_ENGINE_DEFINE(any_avx512, &engine)

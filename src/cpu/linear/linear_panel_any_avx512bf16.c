@@ -65,21 +65,6 @@ static void transpose16(uint32_t *dst, const uint16_t *src)
     }
 }
 
-/* Where a row's codes begin, and how many bytes of them stand for so many columns: near enough to fetch them early. */
-typedef struct codes_of_row {
-    const char *data;
-    size_t row_bytes;
-    int64_t k;
-} codes_of_row;
-
-static codes_of_row codes_init(const oq_panel_job *job)
-{
-    const oq_linear_spec *const s = job->args->spec;
-    const oq_format *const f = s->scheme.weight;
-    const size_t bytes = f->plane_bytes(f, OQ_PLANE_DATA, s->n, s->k);
-    return (codes_of_row){job->planes.plane[OQ_PLANE_DATA], bytes / (size_t)s->n, s->k};
-}
-
 /* The columns that come next, on their way into L2 while the product runs on those at hand. */
 static void fetch_ahead(const codes_of_row *c, int64_t row, int64_t first, int64_t count)
 {

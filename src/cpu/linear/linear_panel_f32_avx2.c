@@ -3,7 +3,7 @@
 #include "cpu/linear/linear_micro_avx2.h"
 
 #define OQ_PANEL_WIDE 0
-#include "cpu/linear/linear_panel_rows.h"
+#include "cpu/linear/linear_few_panel_simd.h"
 
 enum { MR = 6, NR = 16, STEP = 1 };
 
@@ -19,6 +19,16 @@ static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, 
     return f32_decode(job, buffer, panel, first, count);
 }
 
+static int64_t few_rows(const oq_linear_spec *spec)
+{
+    return panel_few_rows(spec);
+}
+
+static void few(const oq_panel_job *job, float *c, int64_t panel)
+{
+    panel_few(job, c, panel);
+}
+
 static const oq_panel_engine engine = {.mr = MR,
                                        .nr = NR,
                                        .step = STEP,
@@ -28,6 +38,8 @@ static const oq_panel_engine engine = {.mr = MR,
                                        .micro = micro,
                                        .prologue = prologue,
                                        .decode = decode,
+                                       .few_rows = few_rows,
+                                       .few = few,
                                        .store = oq_panel_store_avx2};
 
 OQ_PANEL_ENGINE_DEFINE(f32_avx2, &engine)
