@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cpu/linear/linear_panel.h"
+#include "cpu/vec/vec.h"
 #include "format/float8.h"
 
 enum { ROW_CHUNK = 512 }; /* columns that a row is treated by where it is not kept as f32 */
@@ -36,9 +37,18 @@ static inline float row_amax(const float *x, int64_t k)
     return oq_f32_from_bits(top >= 0x7f800000 ? 0x7fc00000u : (uint32_t)top);
 }
 
-/* row_amax of a row in x itself. */
+/* row_amax of a row in x itself. The magnitudes of bf16 compare like integers of 16 bits. */
 static inline float view_amax(const oq_tensor *x, int64_t row, int64_t k)
 {
+    if (x->dtype == &oq_dtype_bf16) {
+        const uint16_t *const src = (const uint16_t *)x->data + row * x->ld;
+        uint16_t most = 0;
+        for (int64_t i = 0; i < k; i++) {
+            const uint16_t magnitude = src[i] & 0x7fffu;
+            most = magnitude > most ? magnitude : most;
+        }
+        return oq_f32_from_bits(most >= 0x7f80 ? 0x7fc00000u : (uint32_t)most << 16);
+    }
     float part[ROW_CHUNK], top = 0.0f;
     for (int64_t first = 0; first < k; first += ROW_CHUNK) {
         const int64_t n = k - first < ROW_CHUNK ? k - first : ROW_CHUNK;
@@ -111,21 +121,35 @@ static inline void f32_prologue(const oq_panel_job *job, int64_t row)
 
 /* ---- rows of x as integers: codes in [-128, 127], as i16 or as u8 with 128 added ----------------------- */
 
-/* 1.5 * 2^23 + v has the nearest even integer of v in its low bits. */
-static inline uint32_t int_bits(float v)
+/* VF numbers within +-2^31 of [-128, 127] to the nearest (even) code there. */
+OQ_INLINE void codes_put(char *dst, vf v, bool wide)
 {
-    v = v > 127.0f ? 127.0f : v;
-    v = v < -128.0f ? -128.0f : v;
-    return oq_f32_bits(v + 0x1.8p23f);
+    const vf most = v_set(127.0f), least = v_set(-128.0f);
+    v = v_max(v_min(v, most), least);
+#if VF == 16
+    const __m128i codes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v));
+    (void)wide;
+    _mm_storeu_si128((__m128i *)(void *)dst, _mm_xor_si128(codes, _mm_set1_epi8((char)0x80)));
+#else
+    const __m256i ints = _mm256_cvtps_epi32(v);
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(ints), _mm256_extracti128_si256(ints, 1));
+    if (wide)
+        _mm_storeu_si128((__m128i *)(void *)dst, words);
+    else
+        _mm_storel_epi64((__m128i *)(void *)dst,
+                         _mm_xor_si128(_mm_packs_epi16(words, words), _mm_set1_epi8((char)0x80)));
+#endif
 }
 
-static inline void codes_store(uint32_t *restrict bits, float *restrict x, int64_t n, float factor,
-                               bool divide)
+/* A row's codes in whole vectors, zeros behind its end. */
+OQ_INLINE void codes_row(char *dst, const oq_tensor *x, int64_t row, int64_t k, vf factor, bool divide, bool wide)
 {
-    if (divide)
-        for (int64_t i = 0; i < n; i++) bits[i] = int_bits(x[i] / factor);
-    else
-        for (int64_t i = 0; i < n; i++) bits[i] = int_bits(x[i] * factor);
+    const bool bf16 = x->dtype == &oq_dtype_bf16;
+    const void *const src = (const char *)x->data + (size_t)(row * x->ld) * x->dtype->bytes;
+    for (int64_t i = 0; i < k; i += VF) {
+        const vf v = v_get(src, bf16, i, k - i);
+        codes_put(dst + (wide ? 2 * i : i), divide ? v_div(v, factor) : v_mul(v, factor), wide);
+    }
 }
 
 /* How codes come from numbers: factor, whether it divides, and the scale of the row. factor NaN: all codes
@@ -145,30 +169,22 @@ static inline int_rule int_rule_of(const oq_panel_job *job, int64_t row, int64_t
     return (int_rule){factor, amax / 127.0f, false};
 }
 
+/* i16 codes are for AVX2 alone. */
 static inline void int_prologue(const oq_panel_job *job, int64_t row, bool wide)
 {
     const oq_tensor *const x = &job->args->x;
-    const int64_t k = job->args->spec->k, from = job->first + row,
-                  padded = job->layout.depth * (wide ? 2 : 4);
+    const int64_t k = job->args->spec->k, from = job->first + row, bytes = wide ? 2 * k : k;
     char *const a = job->a + (size_t)row * job->lda;
     const int_rule rule = int_rule_of(job, from, k);
+    const bool none = rule.factor != rule.factor;
+    const int64_t start = none ? 0 : bytes;
     job->row_scale[row] = rule.scale;
-    memset(a, wide ? 0 : 0x80, (size_t)(wide ? 2 * padded : padded));
-    if (rule.factor != rule.factor) return;
-    for (int64_t first = 0; first < k; first += ROW_CHUNK) {
-        const int64_t n = k - first < ROW_CHUNK ? k - first : ROW_CHUNK;
-        const oq_tensor piece = oq_tensor_cols(*x, first, n);
-        float part[ROW_CHUNK];
-        uint32_t bits[ROW_CHUNK];
-        row_load(part, &piece, from, n);
-        codes_store(bits, part, n, rule.factor, rule.divide);
-        int16_t *const wide_at = (int16_t *)a + first;
-        uint8_t *const narrow_at = (uint8_t *)a + first;
-        if (wide)
-            for (int64_t i = 0; i < n; i++) wide_at[i] = (int16_t)(uint16_t)bits[i];
-        else
-            for (int64_t i = 0; i < n; i++) narrow_at[i] = (uint8_t)(bits[i] ^ 0x80u);
-    }
+    memset(a + start, wide ? 0 : 0x80, (size_t)(job->layout.depth * 4 - start));
+    if (none) return;
+    if (rule.divide)
+        codes_row(a, x, from, k, v_set(rule.factor), true, wide);
+    else
+        codes_row(a, x, from, k, v_set(rule.factor), false, wide);
 }
 
 /* ---- pieces of panels ---------------------------------------------------------------------------------- */
@@ -210,9 +226,15 @@ static inline void block_scales(const oq_panel_job *job, float *scale, int64_t p
 {
     const oq_linear_spec *const spec = job->args->spec;
     const int64_t nr = job->engine->nr, cols = job->layout.block_cols, rows = spec->scheme.weight->block_n;
+    const float *const at = job->block_scale + (block < cols ? block : cols - 1);
+    if (rows % nr == 0) { /* the panel is within one block */
+        const float one = at[panel * nr / rows * cols];
+        for (int64_t c = 0; c < nr; c++) scale[c] = one;
+        return;
+    }
     for (int64_t c = 0; c < nr; c++) {
         const int64_t column = panel * nr + c < spec->n ? panel * nr + c : spec->n - 1;
-        scale[c] = job->block_scale[column / rows * cols + (block < cols ? block : cols - 1)];
+        scale[c] = at[column / rows * cols];
     }
 }
 
