@@ -32,11 +32,13 @@ static const struct compare_case {
                            norms: two sizes. MODULATE of INT8: with the quantization of its rows */
 } cases[] = {
     {LINEAR, BF16, 512, 2048, 2048, 0}, {LINEAR, BF16, 1024, 3072, 3072, 0},
-    {LINEAR, BF16, 288, 576, 192, 0},   {LINEAR, BF16, 288, 1024, 192, 0},
-    {LINEAR, BF16, 288, 192, 512, 0},   {LINEAR, INT8, 512, 2048, 2048, 0},
-    {LINEAR, INT8, 288, 1024, 192, 0},  {LINEAR, FP8, 512, 2048, 2048, 0},
+    {LINEAR, BF16, 256, 192, 192, 0},   {LINEAR, BF16, 288, 576, 192, 0},
+    {LINEAR, BF16, 288, 1024, 192, 0},  {LINEAR, BF16, 288, 192, 512, 0},
+    {LINEAR, INT8, 512, 2048, 2048, 0}, {LINEAR, INT8, 288, 1024, 192, 0},
+    {LINEAR, INT8, 288, 192, 512, 0},   {LINEAR, FP8, 512, 2048, 2048, 0},
     {LINEAR, FP8, 288, 1024, 192, 0},   {LINEAR, F32, 512, 2048, 2048, 0},
-    {LINEAR, F32, 288, 1024, 192, 0},   {LINEAR, BF16, 1, 18432, 3072, 0},
+    {LINEAR, F32, 288, 1024, 192, 0},   {LINEAR, F32, 288, 192, 512, 0},
+    {LINEAR, BF16, 1, 18432, 3072, 0},  {LINEAR, BF16, 8, 18432, 3072, 0},
     {ATTENTION, BF16, 3, 288, 64, 0},   {ATTENTION, BF16, 12, 1024, 64, 0},
     {ATTENTION, BF16, 8, 1024, 128, 0}, {ATTENTION, BF16, 2, 4096, 128, 0},
     {ATTENTION, F32, 8, 1024, 128, 0},  {CONV, BF16, 64, 64, 256, 1},
