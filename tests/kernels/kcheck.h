@@ -45,6 +45,10 @@ const char *kc_class_name(kc_class c);
 void        kc_fill(kc_rng *rng, kc_class c, float *x, int64_t rows, int64_t cols);
 void        kc_fill_bytes(kc_rng *rng, void *dst, size_t bytes);
 
+/* W[n, k] in a format that can be written, also in one that cannot say NaN and so encodes blocks alone. */
+bool kc_encodes(const oq_format *f);
+void kc_encode(const oq_format *f, oq_planes_mut *planes, const float *w, int64_t n, int64_t k);
+
 /* ---- buffers with guards ------------------------------------------------------------------------------- */
 
 void *kc_new(kcheck *kc, size_t bytes); /* plain memory, ends the program when there is none; give back with oq_free */

@@ -104,21 +104,6 @@ typedef struct problem {
     double *want, *bound; /* [m, n] */
 } problem;
 
-/* Blocks are encoded one by one: formats that cannot say NaN have no encoder for whole matrices. */
-static void encode(const oq_format *f, oq_planes_mut *planes, const float *w, int64_t n, int64_t k)
-{
-    if (f->encode) {
-        f->encode(f, planes, w, n, k);
-        return;
-    }
-    const oq_block *const b = f->block;
-    for (int64_t at = 0; at < n * k; at += b->elems) {
-        float part[OQ_BLOCK_ELEMS] = {0};
-        memcpy(part, w + at, (size_t)oq_min_i64(b->elems, n * k - at) * sizeof *part);
-        b->encode((uint8_t *)planes->plane[OQ_PLANE_DATA] + at / b->elems * b->bytes, part);
-    }
-}
-
 /* Formats without whole elements: any byte is a code of four bits; where codes are e4m3, NaN is left out. */
 static void random_codes(kc_rng *rng, const oq_format *f, const oq_planes_mut *planes, const problem *p)
 {
@@ -163,7 +148,7 @@ static void make_weight(kcheck *kc, kc_rng *rng, problem *p, kc_class class, boo
     }
     float *const w = kc_new(kc, (size_t)(n * k) * sizeof *w);
     kc_fill(rng, class == KC_NAN_ROW ? KC_NORMAL : class, w, n, k);
-    encode(f, &planes, w, n, k);
+    kc_encode(f, &planes, w, n, k);
     oq_free(kc->env, w);
     if (f->block) {
         /* any byte may be a scale: the codes are those that numbers give */
@@ -594,7 +579,7 @@ void kcheck_linear(kcheck *kc)
             for (size_t t = 0; t < OQ_COUNT(treatments); t++) {
                 const oq_scheme scheme = {
                     .weight = oq_format_list[f], .act = treatments[t].act, .act_scale = treatments[t].how};
-                if (!sensible(&scheme) || (!scheme.weight->encode && !scheme.weight->block->encode)) continue;
+                if (!sensible(&scheme) || !kc_encodes(scheme.weight)) continue;
                 for (int c = 0; c < (takes_all(kernel) ? CASES / 3 : CASES); c++)
                     check_case(kc, &row, kernel, &scheme, c);
             }

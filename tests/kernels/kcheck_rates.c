@@ -58,12 +58,7 @@ static void pack_weight(side *s, size_t least)
         const size_t bytes = f->plane_bytes(f, (oq_plane)p, n, k);
         if (bytes) planes.plane[p] = out.plane[p] = kc_new(s->kc, bytes);
     }
-    if (f->encode)
-        f->encode(f, &out, w, n, k);
-    else
-        for (int64_t at = 0; at < n * k; at += f->block->elems)
-            f->block->encode((uint8_t *)out.plane[OQ_PLANE_DATA] + at / f->block->elems * f->block->bytes,
-                             w + at);
+    kc_encode(f, &out, w, n, k);
     s->bytes = oq_align_up(s->kernel->packed_bytes(&s->spec), 64);
     s->copies = least ? (int)(least / s->bytes) + 1 : 1;
     s->packed = aligned(s, 0, s->bytes * (size_t)s->copies);

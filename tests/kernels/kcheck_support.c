@@ -88,6 +88,25 @@ void kc_fill_bytes(kc_rng *rng, void *dst, size_t bytes)
     for (size_t i = 0; i < bytes; i++) at[i] = (unsigned char)(kc_u32(rng) >> 11);
 }
 
+bool kc_encodes(const oq_format *f)
+{
+    return f->encode || (f->block && f->block->encode);
+}
+
+void kc_encode(const oq_format *f, oq_planes_mut *planes, const float *w, int64_t n, int64_t k)
+{
+    if (f->encode) {
+        f->encode(f, planes, w, n, k);
+        return;
+    }
+    const oq_block *const b = f->block;
+    for (int64_t at = 0; at < n * k; at += b->elems) {
+        float part[OQ_BLOCK_ELEMS] = {0};
+        memcpy(part, w + at, (size_t)oq_min_i64(b->elems, n * k - at) * sizeof *part);
+        b->encode((uint8_t *)planes->plane[OQ_PLANE_DATA] + at / b->elems * b->bytes, part);
+    }
+}
+
 /* ---- buffers ------------------------------------------------------------------------------------------- */
 
 enum { GUARD = 192, FILL = 0xff };

@@ -226,7 +226,7 @@ static inline void few_scales_of(const few_piece *p, few_scales *out)
         scales_e4m3(out->scale, (const uint8_t *)plane + at, n, global[f == &oq_format_nvfp4 ? 0 : p->row]);
     } else if (f == &oq_format_nf4_b64_nested || f == &oq_format_fp4_b64_nested) {
         scales_nested(out->scale, (const uint8_t *)plane, at, n, global);
-    } else if (!(f->planes & 1u << OQ_PLANE_GLOBAL)) {
+    } else if (f == &oq_format_nf4_b64 || f == &oq_format_fp4_b64 || f->int_bits == 4) {
         memcpy(out->scale, (const float *)plane + at, (size_t)n * sizeof(float));
         for (int64_t i = 0; zero && i < n; i++) out->offset[i] = (float)zero[at + i];
     } else {
