@@ -22,6 +22,7 @@ typedef struct oq_method_args { /* a method with validated options */
     const oq_method *method;
     const oq_json *options; /* canonical keys with defaults filled in (owned by the list given to parse) */
     bool serialized;        /* the checkpoint holds quantized planes */
+    bool pretended;         /* it would, but its weights are made up: the method's `pretend` decides */
 } oq_method_args;
 
 typedef enum oq_method_option_type {
@@ -89,6 +90,9 @@ struct oq_method {
     /* Online: the scheme of one layer that is neither kept nor ignored. weight NULL in *out: the method
      * leaves it plain. NULL where `missing` says why. */
     oq_status (*choose)(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out);
+    /* Made-up weights of a checkpoint that declares the method (dummy loading): the scheme that a layer's planes would
+     * have, as far as weights can be encoded to it; static scales of activations become dynamic. NULL: `choose`. */
+    oq_status (*pretend)(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out);
     /* Serialized: what the request says of a layer whose planes are in the file; *scheme is the file's. NULL: nothing. */
     oq_status (*adjust)(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *scheme);
     /* Steps of a request (ascending, from 0) in which a layer of `scheme` is multiplied by another: a JSON list, and that

@@ -138,6 +138,53 @@ static oq_status choose_nvfp4(oq_env *env, const oq_method_args *args, const oq_
     return OQ_OK;
 }
 
+/* ---- made-up weights ----------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *algo;
+    const oq_format *weight;
+    const oq_dtype *act;
+    oq_act_scale act_scale;
+} made_up[] = {
+    {"FP8", &oq_format_fp8_e4m3_tensor, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+    {"FP8_PER_CHANNEL_PER_TOKEN", &oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+    {"FP8_PB_WO", &oq_format_fp8_e4m3_block128, NULL, OQ_ACT_NONE},
+    {"W8A8_SQ_PER_CHANNEL", &oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
+    {"W8A16", &oq_format_int8_channel, NULL, OQ_ACT_NONE},
+    {"W4A16_AWQ", &oq_format_int4_g128, NULL, OQ_ACT_NONE},
+    {"INT4_AWQ", &oq_format_int4_g128, NULL, OQ_ACT_NONE},
+    {"W4A8_AWQ", &oq_format_int4_g128, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+    {"NVFP4", &oq_format_nvfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_NVFP4},
+    {"NVFP4_AWQ", &oq_format_nvfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_NVFP4},
+    {"NVFP4_SVD", &oq_format_nvfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_NVFP4},
+    {"W4A16_NVFP4", &oq_format_nvfp4, NULL, OQ_ACT_NONE},
+    {"W4A8_NVFP4_FP8", &oq_format_nvfp4, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+    {"W4A8_MXFP4_FP8", &oq_format_mxfp4, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+    {"MXFP8", &oq_format_mxfp8, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
+};
+
+/* A layer of a mixture by the first of its parts that is named. */
+static const oq_json *words_of(const oq_method_args *args, const oq_layer_desc *layer)
+{
+    const oq_json *layers = oq_json_get(args->options, "quantized_layers");
+    if (args->method != &oq_method_modelopt_mixed) return args->options;
+    const oq_json *words = oq_json_get(layers, layer->name);
+    for (int i = 0; !words && i < layer->n_parts; i++) words = oq_json_get(layers, layer->parts[i]);
+    return words;
+}
+
+static oq_status pretend(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out)
+{
+    const char *algo = oq_json_string(oq_json_get(words_of(args, layer), "quant_algo"));
+    (void)env;
+    for (size_t i = 0; algo && i < OQ_COUNT(made_up); i++)
+        if (oq_name_equal(made_up[i].algo, algo))
+            *out = (oq_scheme){
+                .weight = made_up[i].weight, .act = made_up[i].act, .act_scale = made_up[i].act_scale};
+    if (out->weight == &oq_format_nvfp4 && layer->k % 16 != 0) *out = (oq_scheme){0};
+    return OQ_OK;
+}
+
 #define MODELOPT(symbol, method_name, method_aliases, chooser, sentence)                                     \
     const oq_method symbol = {.name = method_name,                                                           \
                               .aliases = method_aliases,                                                     \
@@ -149,7 +196,8 @@ static oq_status choose_nvfp4(oq_env *env, const oq_method_args *args, const oq_
                               .tolerated = "*",                                                              \
                               .prepare = prepare,                                                            \
                               .validate = validate,                                                          \
-                              .choose = chooser}
+                              .choose = chooser,                                                             \
+                              .pretend = pretend}
 
 MODELOPT(oq_method_modelopt, "modelopt", "modelopt_fp8", NULL,
          "FP8, INT8 and INT4 checkpoints by NVIDIA ModelOpt");

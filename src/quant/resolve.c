@@ -230,24 +230,42 @@ static oq_status resolve_online(candidate *c)
     return add_route(c, c->in->name, args, c->wish);
 }
 
+/* The checkpoint's own words for made-up weights: all of them where the method makes up its layers, else the layers
+ * that stay plain. */
+static oq_status declared_words(const candidate *c, const oq_json **out)
+{
+    const oq_method *method = c->disk.declared.method;
+    oq_json *options = oq_json_new_object();
+    const oq_json *ignored = oq_json_get(c->disk.declared.options, "ignored_layers");
+    *out = c->disk.declared.options;
+    if (!oq_json_append(c->r->resolved->held, options) ||
+        (ignored && !oq_json_set(options, "ignored_layers", oq_json_copy(ignored))))
+        return oq_fail(c->r->env, OQ_E_NOMEM, "component '%s': no memory for options", c->in->name);
+    if (c->disk.serialized && !method->pretend) *out = options;
+    return OQ_OK;
+}
+
 /* The file only names a method to apply while loading, or the weights are made up (dummy loading). */
 static oq_status adopt_online(candidate *c)
 {
+    const oq_method *method = c->disk.declared.method;
+    const oq_json *options = NULL;
     oq_method_args *args = NULL;
     oq_resolved *resolved = c->r->resolved;
-    oq_json *options = oq_json_new_object();
-    const oq_json *ignored = oq_json_get(c->disk.declared.options, "ignored_layers");
-    const bool ok = oq_json_append(resolved->held, options) &&
-                    (!ignored || oq_json_set(options, "ignored_layers", oq_json_copy(ignored)));
-    if (!ok) return oq_fail(c->r->env, OQ_E_NOMEM, "component '%s': no memory for options", c->in->name);
+    const char *subject = oq_disk_subject(&resolved->arena, &c->disk, c->in);
+    if (c->disk.serialized && !method->missing && !method->choose && !method->pretend)
+        return oq_fail(c->r->env, OQ_E_UNSUPPORTED,
+                       "component '%s': %s '%s', whose layers dummy loading does not make up", c->in->name,
+                       subject, method->name);
+    OQ_TRY(declared_words(c, &options));
     if (c->disk.serialized)
         OQ_TRY(oq_resolved_warn(
             resolved, "component '%s': %s '%s'; its weights are made up and quantized while loading",
-            c->in->name, oq_disk_subject(&resolved->arena, &c->disk, c->in), c->disk.declared.method->name));
-    OQ_TRY(oq_method_args_parse(c->r->env, c->disk.source, &resolved->arena, resolved->held,
-                                c->disk.declared.method,
-                                c->disk.serialized ? options : c->disk.declared.options, false, &args));
-    c->out->source = args->method->online ? OQ_SOURCE_ONLINE : OQ_SOURCE_SERIALIZED;
+            c->in->name, subject, method->name));
+    OQ_TRY(oq_method_args_parse(c->r->env, c->disk.source, &resolved->arena, resolved->held, method, options,
+                                false, &args));
+    args->pretended = c->disk.serialized && method->pretend;
+    c->out->source = method->online || args->pretended ? OQ_SOURCE_ONLINE : OQ_SOURCE_SERIALIZED;
     return add_route(c, c->in->name, args, NULL);
 }
 

@@ -325,8 +325,9 @@ static oq_status decide_online(decision *d)
     if (!d->route) return set_reason(d, "no method for this layer");
     if (!args) return set_reason(d, "asked to stay unquantized");
     if (d->ignored_bits) return ignored_reason(d);
-    if (!args->method->choose) return fail_missing(d, args->method);
-    OQ_TRY(args->method->choose(d->env, args, d->layer, &d->out->scheme));
+    if (!args->method->choose && !args->pretended) return fail_missing(d, args->method);
+    OQ_TRY((args->pretended ? args->method->pretend : args->method->choose)(d->env, args, d->layer,
+                                                                            &d->out->scheme));
     d->out->quantized = d->out->scheme.weight != NULL;
     if (d->out->quantized) find_steps(d, args);
     if (d->out->quantized) return set_reason(d, args->method->name);

@@ -812,6 +812,44 @@ static void test_dummy(void **state)
     expect_layer(&c[QKV], NULL, "no method for this component");
 }
 
+/* A producer's algorithm is what the made-up layers get; static scales, which only a file has, become dynamic. */
+static void test_dummy_of_producers(void **state)
+{
+    world *w = *state;
+    static const struct {
+        const char *algo;
+        const oq_format *weight;
+        const oq_dtype *act;
+        oq_act_scale scale;
+    } rows[] = {
+        {"FP8", &oq_format_fp8_e4m3_tensor, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+        {"FP8_PER_CHANNEL_PER_TOKEN", &oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+        {"fp8_pb_wo", &oq_format_fp8_e4m3_block128, NULL, OQ_ACT_NONE},
+        {"NVFP4", &oq_format_nvfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_NVFP4},
+        {"W4A16_NVFP4", &oq_format_nvfp4, NULL, OQ_ACT_NONE},
+        {"W4A16_AWQ", &oq_format_int4_g128, NULL, OQ_ACT_NONE},
+        {"MXFP8", &oq_format_mxfp8, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
+    };
+    w->in[0].ckpt = w->in[1].ckpt = NULL;
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        oq_layer_choice c[OQ_COUNT(layers)];
+        char text[160];
+        snprintf(text, sizeof text,
+                 "{\"quant_method\": \"modelopt\", \"quant_algo\": \"%s\", \"ignore\": [\"*w2\"]}",
+                 rows[i].algo);
+        declare(w, 0, text);
+        accept(w, NULL, c);
+        assert_ptr_equal(c[QKV].scheme.weight, rows[i].weight);
+        assert_ptr_equal(c[QKV].scheme.act, rows[i].act);
+        assert_int_equal(c[QKV].scheme.act_scale, rows[i].scale);
+        expect_layer(&c[W2], NULL, "ignored by '*w2'");
+    }
+    declare(w, 0, "{\"quant_method\": \"quark\"}");
+    refuse(w, NULL, OQ_E_UNSUPPORTED,
+           "'net/config.json' declares 'quark', whose layers dummy loading does not make up");
+    declare(w, 0, NULL);
+}
+
 /* ---- the value ----------------------------------------------------------------------------------------- */
 
 /* 5, 16: resolving does not change the request, so one request serves many models. */
@@ -907,6 +945,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_file_against_wishes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_declared_without_effect, setup, teardown),
         cmocka_unit_test_setup_teardown(test_dummy, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_dummy_of_producers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_request_untouched, setup, teardown),
         cmocka_unit_test_setup_teardown(test_print, setup, teardown),
         cmocka_unit_test_setup_teardown(test_registered, setup, teardown),
