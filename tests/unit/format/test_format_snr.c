@@ -1,0 +1,167 @@
+/* test_format_snr.c -- what each format that is encoded keeps of four kinds of weights, within 0.3 dB of published figures
+ * or of tests/reference/snr.py: too good is as wrong as too bad, for then something was not quantized. GGUF's blocks have
+ * the like in test_format_gguf.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/env.h"
+#include "format/format.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GAUSS, LAPLACE, STUDENT4, OUTLIERS, N_KINDS };
+enum { N = 256, K = 4096 };
+
+/* NAN: one largest number of them all decides, which is chance. */
+static const struct {
+    const oq_format *f;
+    double db[N_KINDS];
+} rows[] = {
+    {&oq_format_bf16, {55.60, 55.60, 55.59, 55.55}},
+    {&oq_format_fp8_e4m3_tensor, {31.57, 31.54, 31.56, 31.62}},
+    {&oq_format_fp8_e4m3_channel, {31.55, 31.58, 31.67, 32.44}},
+    {&oq_format_fp8_e4m3_group128, {31.81, 32.09, 32.37, 34.24}},
+    {&oq_format_fp8_e4m3_block128, {31.54, 31.55, 31.61, 31.62}},
+    {&oq_format_int8_tensor, {38.90, NAN, NAN, NAN}},
+    {&oq_format_int8_channel, {41.22, 36.92, NAN, 24.11}},
+    {&oq_format_int8_scb, {41.22, 36.92, NAN, 24.11}},
+    {&oq_format_mxfp8, {31.52, 31.53, 31.52, 31.56}},
+    {&oq_format_nvfp4, {20.44, 20.65, 20.75, 20.66}},
+    {&oq_format_nvfp4_rows, {20.44, 20.65, 20.75, 20.66}},
+    {&oq_format_nvfp4_inverse, {20.44, 20.65, 20.75, 20.66}},
+    {&oq_format_nvfp4_inverse_rows, {20.44, 20.65, 20.75, 20.66}},
+    {&oq_format_nf4_b64, {20.72, 19.70, 19.07, 17.25}},
+    {&oq_format_nf4_b64_nested, {20.72, 19.69, 19.05, 17.23}},
+    {&oq_format_fp4_b64, {18.28, 16.45, 15.49, 14.78}},
+    {&oq_format_fp4_b64_nested, {18.28, 16.45, 15.49, 14.78}},
+    {&oq_format_mxfp4, {18.79, 17.95, 17.65, 16.57}},
+    {&oq_format_f16, {73.65, 73.67, 73.65, 73.57}},
+    {&oq_format_mxfp4_q725, {19.03, 18.21, 17.82, 16.94}},
+    {&oq_format_mxfp4_dual, {18.77, 18.16, 18.09, 18.56}},
+    {&oq_format_int2_g32, {8.82, 7.79, 7.44, 10.17}},
+    {&oq_format_int2z_g32, {7.83, 7.24, 7.02, 9.35}},
+    {&oq_format_int2_g64, {8.08, 6.72, 6.10, 8.80}},
+    {&oq_format_int2z_g64, {6.81, 5.95, 5.56, 7.94}},
+    {&oq_format_int2_g128, {7.45, 5.81, 4.94, 7.26}},
+    {&oq_format_int2z_g128, {5.96, 4.92, 4.35, 6.52}},
+    {&oq_format_int3_g32, {15.17, 13.49, 12.84, 14.34}},
+    {&oq_format_int3z_g32, {15.24, 14.00, 13.74, 14.88}},
+    {&oq_format_int3_g64, {14.33, 12.25, 11.22, 12.19}},
+    {&oq_format_int3z_g64, {14.19, 12.52, 11.94, 12.83}},
+    {&oq_format_int3_g128, {13.63, 11.17, 9.71, 9.85}},
+    {&oq_format_int3z_g128, {13.32, 11.27, 10.29, 10.63}},
+    {&oq_format_int4_g32, {21.31, 19.42, 18.69, 18.05}},
+    {&oq_format_int4z_g32, {21.86, 20.50, 20.30, 20.37}},
+    {&oq_format_int4_g64, {20.44, 18.14, 16.96, 15.47}},
+    {&oq_format_int4z_g64, {20.80, 18.98, 18.44, 18.07}},
+    {&oq_format_int4_g128, {19.73, 17.04, 15.41, 12.70}},
+    {&oq_format_int4z_g128, {19.95, 17.71, 16.76, 15.50}},
+    {&oq_format_int8_g32, {45.50, 43.49, 42.73, 40.75}},
+    {&oq_format_int8z_g32, {46.47, 45.08, 44.88, 44.79}},
+    {&oq_format_int8_g64, {44.59, 42.18, 40.96, 38.00}},
+    {&oq_format_int8z_g64, {45.42, 43.54, 43.03, 42.39}},
+    {&oq_format_int8_g128, {43.84, 41.03, 39.27, 35.19}},
+    {&oq_format_int8z_g128, {44.54, 42.23, 41.28, 39.85}},
+};
+
+static uint64_t state_of_random;
+
+static double uniform(void)
+{
+    state_of_random = state_of_random * 6364136223846793005u + 1442695040888963407u;
+    return ((double)(state_of_random >> 11) + 0.5) * 0x1p-53;
+}
+
+static double normal(void)
+{
+    const double u = uniform(), v = uniform();
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+static double student(void)
+{
+    double chi = 0;
+    for (int i = 0; i < 4; i++) {
+        const double c = normal();
+        chi += c * c;
+    }
+    return normal() / sqrt(chi / 4);
+}
+
+static void fill(float *x, int kind)
+{
+    state_of_random = 7;
+    for (int64_t i = 0; i < (int64_t)N * K; i++)
+        x[i] = (float)(kind == LAPLACE    ? -log(uniform()) * (uniform() < 0.5 ? -1 : 1)
+                       : kind == STUDENT4 ? student()
+                       : kind == OUTLIERS ? normal() * (i % K % 512 == 77 ? 20 : 1)
+                                          : normal());
+}
+
+static double snr_db(const oq_format *f, const float *x)
+{
+    oq_planes_mut planes = {{NULL}};
+    oq_planes view = {{NULL}};
+    float *row = malloc(K * sizeof *row);
+    double signal = 0, noise = 0;
+    assert_non_null(row);
+    for (int p = 0; p < OQ_N_PLANES; p++) {
+        const size_t bytes = f->plane_bytes(f, (oq_plane)p, N, K);
+        view.plane[p] = planes.plane[p] = bytes ? malloc(bytes) : NULL;
+    }
+    f->encode(f, &planes, x, N, K);
+    for (int64_t r = 0; r < N; r++) {
+        f->decode_row(f, row, &view, r, N, K);
+        for (int64_t c = 0; c < K; c++) {
+            const double a = (double)x[r * K + c], e = (double)row[c] - a;
+            signal += a * a, noise += e * e;
+        }
+    }
+    for (int p = 0; p < OQ_N_PLANES; p++) free(planes.plane[p]);
+    free(row);
+    return 10 * log10(signal / noise);
+}
+
+static void test_what_each_format_keeps(void **state)
+{
+    (void)state;
+    float *x = malloc((size_t)N * K * sizeof *x);
+    int missed = 0;
+    assert_non_null(x);
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        fill(x, kind);
+        for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+            if (isnan(rows[i].db[kind])) continue;
+            const double db = snr_db(rows[i].f, x);
+            const bool near = fabs(db - rows[i].db[kind]) <= 0.3;
+            if (!near) print_message("%s, kind %d: %.2f dB, not %.2f\n", rows[i].f->name, kind, db, rows[i].db[kind]);
+            missed += !near;
+        }
+    }
+    free(x);
+    assert_int_equal(missed, 0);
+}
+
+/* A format that is encoded has its row; f32 loses nothing, blocks have rows of their own. */
+static void test_every_format_has_a_row(void **state)
+{
+    (void)state;
+    for (size_t i = 0; oq_format_list[i]; i++) {
+        const oq_format *f = oq_format_list[i];
+        bool found = !f->encode || f->block || f == &oq_format_f32;
+        for (size_t j = 0; j < OQ_COUNT(rows); j++) found |= rows[j].f == f;
+        if (!found) fail_msg("%s has no row", f->name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_each_format_keeps),
+                                       cmocka_unit_test(test_every_format_has_a_row)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
