@@ -6,6 +6,7 @@
 #include "quant/method_registry.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- names --------------------------------------------------------------------------------------------- */
@@ -131,9 +132,31 @@ static oq_status read_csv(const value_reader *r, const oq_json *value, oq_json *
     return OQ_OK;
 }
 
+static int compare_ints(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Whole numbers in ascending order, each once. */
+static oq_status sorted_once(const value_reader *r, const oq_json *list, oq_json **out)
+{
+    const size_t n = oq_json_size(list);
+    int64_t *values = NULL;
+    *out = oq_json_new_array();
+    OQ_TRY(oq_new(r->env, n ? n : 1, sizeof *values, r->row->name, &values));
+    for (size_t i = 0; i < n; i++) values[i] = oq_json_int(oq_json_at(list, i), 0);
+    qsort(values, n, sizeof *values, compare_ints);
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++)
+        if (i == 0 || values[i] != values[i - 1]) ok = oq_json_append(*out, oq_json_new_int(values[i]));
+    oq_free(r->env, values);
+    return ok ? OQ_OK : fail_memory(r);
+}
+
 static oq_status read_list(const value_reader *r, const oq_json *value, oq_json **out)
 {
-    const bool names = r->row->type != OQ_METHOD_INTS;
+    const bool names = r->row->type != OQ_METHOD_INTS && r->row->type != OQ_METHOD_INT_SET;
     const char *wanted = names ? "a list of strings" : "a list of whole numbers";
     if (oq_json_type(value) != OQ_JSON_ARRAY) return fail_type(r, wanted, value);
     for (size_t i = 0; i < oq_json_size(value); i++) {
@@ -147,6 +170,7 @@ static oq_status read_list(const value_reader *r, const oq_json *value, oq_json 
                            r->method->name, i, r->row->name);
         if (!names) OQ_TRY(check_bounds(r, (double)oq_json_int(item, 0)));
     }
+    if (r->row->type == OQ_METHOD_INT_SET) return sorted_once(r, value, out);
     *out = oq_json_copy(value);
     return OQ_OK;
 }
@@ -171,6 +195,7 @@ static oq_status read_value(const value_reader *r, const oq_json *value, oq_json
         break;
     case OQ_METHOD_NAMES:
     case OQ_METHOD_INTS:
+    case OQ_METHOD_INT_SET:
         st = read_list(r, value, out);
         break;
     case OQ_METHOD_BOOL:

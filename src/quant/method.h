@@ -34,6 +34,7 @@ typedef enum oq_method_option_type {
     OQ_METHOD_NAMES,  /* a list of strings */
     OQ_METHOD_CSV,    /* a list of strings, or one string of comma separated words */
     OQ_METHOD_INTS,   /* a list of whole numbers within [min, max] */
+    OQ_METHOD_INT_SET, /* the same, kept in ascending order, each once */
     OQ_METHOD_OBJECT,
     OQ_METHOD_ANY
 } oq_method_option_type;

@@ -6,7 +6,7 @@
 
 #define OQ_MXFP4_FALLBACK_ROWS                                                                               \
     {.name = "w4a8_fallback_steps",                                                                          \
-     .type = OQ_METHOD_INTS,                                                                                 \
+     .type = OQ_METHOD_INT_SET,                                                                              \
      .max = 1e9,                                                                                             \
      .fallback = "[]",                                                                                       \
      .side = OQ_SIDE_REQUEST,                                                                                \

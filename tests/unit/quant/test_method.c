@@ -382,6 +382,41 @@ static void test_bounds(void **state)
     }
 }
 
+/* 63: steps are kept in ascending order, each once. */
+static void test_steps(void **state)
+{
+    fixture *f = *state;
+    const oq_method_args *args = accept(f, "mxfp4", "{\"w4a8_fallback_steps\": [2, 0, 2]}", false);
+    const oq_json *steps = oq_json_get(args->options, "w4a8_fallback_steps");
+    assert_int_equal(oq_json_size(steps), 2);
+    assert_int_equal(oq_json_int(oq_json_at(steps, 0), -1), 0);
+    assert_int_equal(oq_json_int(oq_json_at(steps, 1), -1), 2);
+    args = accept(f, "mxfp4", "{\"w4a8_fallback_steps\": null}", false);
+    assert_int_equal(oq_json_size(oq_json_get(args->options, "w4a8_fallback_steps")), 0);
+}
+
+/* 76: the short name means what the serialized configuration says. */
+static void test_torchao_short(void **state)
+{
+    fixture *f = *state;
+    const oq_method_args *longer = accept(
+        f, "torchao",
+        "{\"quant_type\": {\"default\": {\"_type\": \"Float8WeightOnlyConfig\", \"_version\": 2, \"_data\": "
+        "{\"weight_dtype\": "
+        "{\"_type\": \"torch.dtype\", \"_data\": \"float8_e4m3fn\"}, \"set_inductor_config\": false}}}}",
+        true);
+    oq_json *kept = oq_json_copy(longer->options);
+    const oq_method *method = longer->method;
+    const oq_method_args *shorter = accept(f, "torchao_float8_weight_only", "{}", true);
+    const oq_json *config = oq_json_get(oq_json_get(shorter->options, "quant_type"), "default");
+    assert_ptr_equal(shorter->method, method);
+    assert_string_equal(method->name, "torchao");
+    assert_true(shorter->serialized && oq_json_equal(kept, shorter->options));
+    assert_int_equal(oq_json_int(oq_json_get(config, "_version"), 0), 2);
+    assert_false(oq_json_bool(oq_json_get(oq_json_get(config, "_data"), "set_inductor_config"), true));
+    oq_json_free(kept);
+}
+
 /* ---- what methods choose ------------------------------------------------------------------------------- */
 
 static const oq_layer_desc layer = {.component = "transformer",
@@ -513,6 +548,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_inc, setup, teardown),
         cmocka_unit_test_setup_teardown(test_modelopt, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bounds, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_steps, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_torchao_short, setup, teardown),
         cmocka_unit_test_setup_teardown(test_choose, setup, teardown),
         cmocka_unit_test_setup_teardown(test_dualscale_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_registered, setup, teardown),

@@ -395,6 +395,15 @@ static void test_ignored(void **state)
                 OQ_E_MISMATCH, "'layers.0.attention.to_v' is not|is ignored by|'layers.0.attention.to_qkv'");
     refuse_plan(w, "{\"method\": \"int8\", \"ignored_layers\": [\"w1\"]}", OQ_E_MISMATCH,
                 "'layers.0.feed_forward.w1' is ignored by 'w1'|'layers.0.feed_forward.w3' is not");
+    /* 54 */
+    accept(w,
+           "{\"method\": \"mxfp4_dualscale\", \"ignored_layers\": [\"attention.to_q\", \"attention.to_k\", "
+           "\"attention.to_v\"]}",
+           c);
+    expect_layer(&c[QKV], NULL, "ignored by 'attention.to_q'");
+    refuse_plan(
+        w, "{\"method\": \"mxfp4_dualscale\", \"ignored_layers\": [\"attention.to_q\", \"attention.to_k\"]}",
+        OQ_E_MISMATCH, "'layers.0.attention.to_v' is not|'layers.0.attention.to_qkv'");
     refuse_plan(w, "{\"method\": \"fp8\", \"ignored_layers\": [\"re:(\"]}", OQ_E_CONFIG,
                 "regular expression|'('");
 }
