@@ -196,6 +196,45 @@ static bool fits_tiles(const layer *l)
            (l->layout && l->layout->tiled && is_matrix(l->scale, rows / 4, cols * 4));
 }
 
+static bool is_tiled(const layer *l)
+{
+    return fits_tiles(l) && (l->layout->tiled || !is_matrix(l->scale, l->n, l->groups));
+}
+
+/* Where the scale of row r and group g stands. */
+static size_t scale_at(const layer *l, int64_t r, int64_t g)
+{
+    const int64_t across = oq_ceil_div(l->groups, TILE_COLS), in = r % TILE_ROWS;
+    if (!is_tiled(l)) return (size_t)(r * l->groups + g);
+    return (size_t)((r / TILE_ROWS * across + g / TILE_COLS) * TILE_ROWS * TILE_COLS + in % 32 * 16 +
+                    in / 32 * 4 + g % TILE_COLS);
+}
+
+/* Sixteen columns of e2m1 whose codes are all zero, of either sign. */
+static bool block_is_zero(const layer *l, int64_t r, int64_t g)
+{
+    const uint8_t *row = l->codes->data ? l->codes->data + r * l->codes->dim[1] : NULL;
+    for (int64_t i = g * 8; row && i < oq_min_i64(g * 8 + 8, oq_ceil_div(l->k, 2)); i++)
+        if (row[i] & 0x77) return false;
+    return row != NULL;
+}
+
+/* A NaN over zeros is what some producers write for a block of zeros: it is read as zeros. */
+static oq_status check_scale_bytes(const layer *l)
+{
+    const bool mx = is_mx(l);
+    for (int64_t r = 0; l->scale->data && r < l->n; r++)
+        for (int64_t g = 0; g < l->groups; g++) {
+            const uint8_t byte = l->scale->data[scale_at(l, r, g)];
+            if (mx ? byte != 0xff : byte < 0x7f) continue;
+            if (!mx && (byte & 0x7f) == 0x7f && block_is_zero(l, r, g)) continue;
+            return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' is byte 0x%02x at index %zu, which is %s",
+                           l->scale->name, byte, scale_at(l, r, g),
+                           !mx && byte > 0x7f && byte < 0xff ? "negative" : "NaN");
+        }
+    return OQ_OK;
+}
+
 static oq_status check_scale(const layer *l)
 {
     const oq_ckpt_tensor *t = l->scale;
@@ -211,12 +250,7 @@ static oq_status check_scale(const layer *l)
             "scale '%s' has %lld values; a weight of [%lld, %lld] needs [%lld, %lld], or tiles of 128 x 4",
             t->name, (long long)t->elems, (long long)l->n, (long long)l->k, (long long)l->n,
             (long long)l->groups);
-    for (size_t i = 0; t->data && i < t->bytes; i++)
-        if (mx ? t->data[i] == 0xff : t->data[i] >= 0x7f)
-            return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' is byte 0x%02x at index %zu, which is %s",
-                           t->name, t->data[i], i,
-                           !mx && t->data[i] > 0x7f && t->data[i] < 0xff ? "negative" : "NaN");
-    return OQ_OK;
+    return check_scale_bytes(l);
 }
 
 static oq_status check_number(oq_env *env, const oq_ckpt_tensor *t)
@@ -270,10 +304,34 @@ static oq_plane_source codes_source(const layer *l)
     return (oq_plane_source){.tensor = l->codes, .fix = padded ? row->crop : NULL};
 }
 
+/* Scales of NVFP4 whose NaN stand over zeros: arg[0] says whether they are tiled. */
+static void make_clean_scales(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    uint8_t *p = dst;
+    const int64_t count = n * oq_ceil_div(k, 16);
+    if (self->arg[0])
+        untile16(dst, self->tensor, n, k);
+    else
+        memcpy(dst, self->tensor->data, (size_t)count);
+    for (int64_t i = 0; i < count; i++)
+        if ((p[i] & 0x7f) == 0x7f) p[i] = 0;
+}
+
+static bool has_nan_scale(const layer *l)
+{
+    for (size_t i = 0; l->scale->data && i < l->scale->bytes; i++)
+        if ((l->scale->data[i] & 0x7f) == 0x7f) return true;
+    return false;
+}
+
 static oq_plane_source scale_source(const layer *l)
 {
-    const bool tiled = fits_tiles(l) && (l->layout->tiled || !is_matrix(l->scale, l->n, l->groups));
-    return (oq_plane_source){.tensor = l->scale, .fix = tiled ? kind_of(l)->untile : NULL};
+    const bool tiled = is_tiled(l);
+    if (is_mx(l) || !has_nan_scale(l))
+        return (oq_plane_source){.tensor = l->scale, .fix = tiled ? kind_of(l)->untile : NULL};
+    oq_log(l->env, OQ_LOG_WARN, "scale '%s' is NaN over blocks of zeros, which are read as zeros",
+           l->scale->name);
+    return (oq_plane_source){.tensor = l->scale, .make = make_clean_scales, .arg = {tiled}};
 }
 
 static void fix_inverse(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k)

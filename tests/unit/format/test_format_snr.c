@@ -139,7 +139,9 @@ static void test_what_each_format_keeps(void **state)
             if (isnan(rows[i].db[kind])) continue;
             const double db = snr_db(rows[i].f, x);
             const bool near = fabs(db - rows[i].db[kind]) <= 0.3;
-            if (!near) print_message("%s, kind %d: %.2f dB, not %.2f\n", rows[i].f->name, kind, db, rows[i].db[kind]);
+            if (!near)
+                print_message("%s, kind %d: %.2f dB, not %.2f\n", rows[i].f->name, kind, db,
+                              rows[i].db[kind]);
             missed += !near;
         }
     }
