@@ -33,7 +33,11 @@ static oq_status list_part(oq_inspect *source, const oq_inspect_part *part, cons
     OQ_TRY(oq_rewrite_begin(source->env, &source->arena, part, &oq_container_safetensors, single_name, rw));
     OQ_TRY(oq_arena_new(&source->arena, part->ckpt->n_tensors + 1, sizeof *claimed, "claims", &claimed));
     for (size_t i = 0; i < part->n_layers; i++) {
+        const oq_ckpt_tensor *bias = part->layers[i].source.bias.tensor;
         OQ_TRY(oq_rewrite_decode(rw, part->layers[i].name, &part->layers[i], as));
+        if (bias) claimed[bias - part->ckpt->tensors] = true;
+        if (bias && !(part->dialect->harmless && part->dialect->harmless(bias)))
+            OQ_TRY(oq_rewrite_bias(rw, &part->layers[i], as));
         for (int plane = 0; plane < OQ_N_PLANES; plane++) {
             const oq_ckpt_tensor *t = part->layers[i].source.plane[plane].tensor;
             if (t) claimed[t - part->ckpt->tensors] = true;

@@ -329,6 +329,7 @@ static oq_status list_part(oq_quantize *q, oq_quantize_part *p, const char *sing
     if (p->n_layers) OQ_TRY(choose_layout(q, p));
     adopt_formats(p);
     OQ_TRY(choose_container(q, p, &container));
+    OQ_TRY(oq_rewrite_refuse_biases(q->env, p->part));
     OQ_TRY(oq_rewrite_begin(q->env, &q->source.arena, p->part, container, single_name, &p->rewrite));
     bool *claimed = claims_of(q, p->part);
     if (!claimed) return oq_fail(q->env, OQ_E_NOMEM, "%s: no memory", p->name);

@@ -34,8 +34,8 @@ static const char *output_name(const oq_rewrite *rw, const char *leaf)
     return leaf;
 }
 
-/* A bias in the order of a GPU's lanes would be copied as it stands; one of zeros is left out. */
-static oq_status check_biases(oq_env *env, const oq_inspect_part *part)
+/* One of zeros is left out. */
+oq_status oq_rewrite_refuse_biases(oq_env *env, const oq_inspect_part *part)
 {
     for (size_t i = 0; i < part->n_layers; i++) {
         const oq_ckpt_tensor *bias = part->layers[i].source.bias.tensor;
@@ -58,7 +58,6 @@ oq_status oq_rewrite_begin(oq_env *env, oq_arena *arena, const oq_inspect_part *
                         .part = part,
                         .container = container,
                         .n_files = single_name || container->whole ? 1 : ckpt->n_files};
-    OQ_TRY(check_biases(env, part));
     OQ_TRY(oq_arena_new(arena, (size_t)out->n_files, sizeof *out->file_names, "files", &out->file_names));
     for (int i = 0; i < out->n_files; i++) {
         out->file_names[i] = single_name ? single_name : output_name(out, oq_path_leaf(ckpt->files[i].path));
@@ -181,6 +180,28 @@ oq_status oq_rewrite_encode(oq_rewrite *rw, const oq_layout *layout, const oq_wr
         for (int d = 0; d < s->n_dims; d++) t->dim[d] = s->dim[d];
     }
     return OQ_OK;
+}
+
+oq_status oq_rewrite_bias(oq_rewrite *rw, const oq_inspect_layer *layer, const oq_dtype *as)
+{
+    oq_ckpt_tensor *t = NULL;
+    float *values = NULL;
+    const oq_ckpt_tensor *stored = layer->source.bias.tensor;
+    const size_t bytes = (size_t)layer->n * sizeof *values;
+    OQ_TRY(oq_arena_new(rw->arena, 1, sizeof *t, layer->name, &t));
+    OQ_TRY(oq_arena_new(rw->arena, (size_t)layer->n, sizeof *values, layer->name, &values));
+    OQ_TRY(oq_rewrite_bias_values(rw->env, layer, values));
+    *t = (oq_ckpt_tensor){.name = oq_arena_printf(rw->arena, "%s.bias", layer->name),
+                          .dtype = &oq_dtype_f32,
+                          .type_name = oq_dtype_f32.name,
+                          .n_dims = 1,
+                          .dim = {layer->n},
+                          .elems = layer->n,
+                          .data = (const uint8_t *)values,
+                          .bytes = bytes,
+                          .file = stored->file};
+    if (!t->name) return oq_fail(rw->env, OQ_E_NOMEM, "%s: no memory", layer->name);
+    return oq_rewrite_copy(rw, t->name, t, as);
 }
 
 /* Bytes of one row of a job's first tensor. */

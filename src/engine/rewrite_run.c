@@ -83,6 +83,29 @@ static oq_status layer_values(oq_env *env, const oq_inspect_layer *layer, float 
     return st;
 }
 
+/* y = W S (x + shift) + U D x + b is a plain layer with b + W S shift. */
+oq_status oq_rewrite_bias_values(oq_env *env, const oq_inspect_layer *layer, float *dst)
+{
+    planes_owned p = {0};
+    oq_scheme scheme;
+    const oq_format *f = layer->source.format;
+    oq_plane_read(&layer->source.bias, dst, (size_t)layer->n * sizeof *dst, layer->n, layer->k);
+    oq_part_scheme(&layer->source, &scheme);
+    if (!(scheme.shift != 0)) return OQ_OK;
+    float *row = oq_alloc_raw(env, (size_t)layer->k * sizeof *row);
+    const oq_status st = row ? stored_planes(env, layer, &p) : OQ_E_NOMEM;
+    const float *smooth = p.planes.plane[OQ_PLANE_SMOOTH];
+    for (int64_t r = 0; st == OQ_OK && r < layer->n; r++) {
+        double sum = 0.0;
+        f->decode_row(f, row, &p.planes, r, layer->n, layer->k);
+        for (int64_t c = 0; c < layer->k; c++) sum += (double)row[c] * (smooth ? (double)smooth[c] : 1.0);
+        dst[r] += (float)(sum * (double)scheme.shift);
+    }
+    free_planes(env, &p);
+    oq_free(env, row);
+    return st == OQ_OK ? OQ_OK : oq_fail(env, st, "layer '%s': its bias cannot be read", layer->name);
+}
+
 static oq_status source_values(oq_env *env, const oq_inspect_layer *layer, const oq_ckpt_tensor *t,
                                float *dst)
 {
