@@ -23,6 +23,10 @@ static const oq_option_info rows[] = {
      "model of the candidate run"},
     {"variant", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, RUNS ",bench,inspect,quantize,dequantize", "model",
      "NAME", "weights of this variant: NAME 'fp16' reads model.fp16.safetensors"},
+    {"verify-against", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES ",inspect", "model", "DIR",
+     "plain weights that the quantized ones were made from: each layer's signal to noise is held against "
+     "what "
+     "its format gives; a layer far below is an error that names the likely cause"},
     {"load-format", NULL, OQ_OPTION_CHOICE, 0, 0, "default,dummy", "default", MAKES ",bench", "model", "WORD",
      "'dummy' needs only the config files and makes each weight from its name"},
     {"transformer", NULL, OQ_OPTION_STRING, 0, 0, NULL, "the model's", MAKES ",bench", "model", "FILE",
@@ -269,7 +273,6 @@ static const oq_option_later later[] = {
     {"kv-cache-dtype", LLM_CACHE},
     {"kv-cache-skip-steps", LLM_CACHE},
     {"kv-cache-skip-layers", LLM_CACHE},
-    {"verify-against", LATER},
     {"max-memory", LATER},
     {"model-class-name", LATER},
     {"step-execution", LATER},

@@ -1,6 +1,23 @@
 /* command_inspect.c -- what is in a weight file, a component folder or a whole model: tensors, quantization,
  * health; or the values of one tensor or layer. Loads no model. */
-#include "engine/inspect.h"
+#include "engine/verify.h"
+
+static oq_status verify(oq_inspect *inspect, const oq_options *options)
+{
+    oq_verify v;
+    oq_strbuf text;
+    oq_strbuf_init(&text, inspect->env);
+    oq_status st = oq_verify_inspected(inspect, oq_options_text(options, "verify-against", NULL), &v);
+    if (st == OQ_OK) st = oq_verify_run(&v);
+    if (st == OQ_OK) {
+        oq_verify_print(&v, oq_options_flag(options, "verbose"), &text);
+        inspect->verified = oq_verify_json(&v);
+        inspect->verified_text = oq_strbuf_take(&text);
+    }
+    oq_strbuf_deinit(&text);
+    oq_verify_deinit(&v);
+    return st;
+}
 
 static oq_status run(oq_inspect *inspect, const oq_options *options, oq_report **out)
 {
@@ -10,6 +27,7 @@ static oq_status run(oq_inspect *inspect, const oq_options *options, oq_report *
     if (tensor) return oq_inspect_tensor(inspect, tensor, limit, out);
     for (size_t i = 0; i < inspect->n_parts; i++) OQ_TRY(oq_inspect_quant(inspect, &inspect->parts[i]));
     if (layer) return oq_inspect_layer_values(inspect, layer, limit, out);
+    if (oq_options_given(options, "verify-against")) OQ_TRY(verify(inspect, options));
     OQ_TRY(oq_inspect_health(inspect));
     return oq_inspect_report(inspect, out);
 }

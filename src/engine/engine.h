@@ -46,6 +46,8 @@ struct oq_model {
     oq_weights             *weights;
     oq_options             *defaults; /* omniq.json as options of "generate"; NULL: none */
     double                  load_s;
+    oq_json                *verified; /* --verify-against's report; NULL: not asked for */
+    char                   *verified_text; /* the same for people */
     char                    lacks[192]; /* "": the request it was opened with fits into memory; else why it does not */
 };
 oq_status oq_model_prepare(oq_env *env, const oq_options *options, oq_model **out); /* resolve and plan */

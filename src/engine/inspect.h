@@ -35,7 +35,23 @@ typedef struct oq_inspect {
     oq_inspect_part *parts;
     size_t n_parts;
     oq_json *problems; /* in the report's form */
+    oq_json *verified; /* --verify-against's report; NULL: not asked for */
+    char *verified_text;
 } oq_inspect;
+
+/* ---- layer_values.c: what a layer's planes stand for --------------------------------------------------- */
+typedef struct oq_layer_planes { /* zero before */
+    oq_planes planes;
+    void *owned[OQ_N_PLANES]; /* NULL: the file's own bytes */
+} oq_layer_planes;
+/* Canonical planes of all of the layer's rows. Free in any case. */
+oq_status oq_layer_planes_read(oq_env *env, const oq_inspect_layer *layer, oq_layer_planes *out);
+oq_status oq_layer_planes_own(oq_env *env, oq_layer_planes *p, int plane, size_t bytes);
+void oq_layer_planes_free(oq_env *env, oq_layer_planes *p);
+/* A decoded row [k] with what stands around the product (rotation, order, factors, low rank) folded in; spare [k]. */
+void oq_layer_fold_row(const oq_scheme *s, const oq_planes *p, float *row, float *spare, int64_t r, int64_t k);
+/* f32 [n, k], folded. */
+oq_status oq_layer_values(oq_env *env, const oq_inspect_layer *layer, float *dst);
 
 /* ---- inspect_open.c: a path to parts ------------------------------------------------------------------- */
 /* `variant` may be NULL. Deinit in any case. */

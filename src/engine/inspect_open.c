@@ -134,6 +134,8 @@ void oq_inspect_deinit(oq_inspect *inspect)
         oq_ckpt_close(inspect->parts[i].ckpt);
     }
     oq_json_free(inspect->problems);
+    oq_json_free(inspect->verified);
+    oq_free(inspect->env, inspect->verified_text);
     oq_folder_component_deinit(&inspect->alone);
     oq_folder_close(inspect->folder);
     oq_arena_deinit(&inspect->arena);

@@ -165,6 +165,7 @@ static oq_json *report_json(const oq_inspect *inspect)
     const oq_inspect_part *one = inspect->folder ? NULL : &inspect->parts[0];
     oq_json *out = oq_json_new_object(), *tensors = oq_json_new_array();
     for (size_t i = 0; i < inspect->n_parts; i++) put_tensors(&inspect->parts[i], tensors);
+    if (inspect->verified) oq_json_set(out, "verify", oq_json_ref(inspect->verified));
     oq_json_set(out, "format", oq_json_new_string(inspect->format));
     oq_json_set(out, "path", oq_json_new_string(inspect->path));
     oq_json_set(out, "class", oq_json_new_string(one ? one->class_name : inspect->folder->class_name));
@@ -330,5 +331,6 @@ oq_status oq_inspect_report(oq_inspect *inspect, oq_report **out)
     }
     for (size_t i = 0; i < inspect->n_parts; i++) put_part(&text, &inspect->parts[i]);
     put_problems(&text, inspect->problems);
+    if (inspect->verified_text) oq_strbuf_puts(&text, inspect->verified_text);
     return oq_report_finish(inspect->env, report_json(inspect), &text, true, out);
 }

@@ -1,5 +1,5 @@
 /* model.c -- opens a model: folder -> pipeline -> components -> resolve -> plan -> load. */
-#include "engine/engine.h"
+#include "engine/verify.h"
 
 #include "base/names.h"
 #include "engine/backend_list.h"
@@ -243,6 +243,23 @@ static oq_status measure(oq_env *env, oq_model *model, const oq_options *options
     return st;
 }
 
+static oq_status verify(oq_env *env, oq_model *model, const oq_options *options)
+{
+    oq_verify v;
+    oq_strbuf text;
+    oq_strbuf_init(&text, env);
+    oq_status st = oq_verify_model(env, model, oq_options_text(options, "verify-against", NULL), &v);
+    if (st == OQ_OK) st = oq_verify_run(&v);
+    if (st == OQ_OK) {
+        oq_verify_print(&v, oq_options_flag(options, "verbose"), &text);
+        model->verified = oq_verify_json(&v);
+        model->verified_text = oq_strbuf_take(&text);
+    }
+    oq_strbuf_deinit(&text);
+    oq_verify_deinit(&v);
+    return st;
+}
+
 static oq_status prepare(oq_env *env, oq_model *model, const oq_options *options)
 {
     const char *path = oq_options_text(options, "model", NULL);
@@ -257,6 +274,7 @@ static oq_status prepare(oq_env *env, oq_model *model, const oq_options *options
     OQ_TRY(open_components(env, model, options));
     OQ_TRY(start_pipeline(env, model));
     OQ_TRY(attach_loras(env, model, options));
+    if (oq_options_given(options, "verify-against")) OQ_TRY(verify(env, model, options));
     return measure(env, model, options);
 }
 
@@ -329,6 +347,8 @@ void oq_model_close(oq_model *model)
     for (size_t i = 0; model->files && i < model->n_ckpts; i++) oq_folder_component_deinit(&model->files[i]);
     oq_free(env, model->files);
     oq_json_free(model->hashes);
+    oq_json_free(model->verified);
+    oq_free(env, model->verified_text);
     oq_options_free(model->defaults);
     if (model->device) model->backend->close(env, model->device);
     oq_folder_close(model->folder);

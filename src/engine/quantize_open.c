@@ -10,13 +10,6 @@
 
 /* ---- networks ------------------------------------------------------------------------------------------ */
 
-/* A component's usual name, by the kind of network. */
-static const char *usual_name(const oq_module_type *module)
-{
-    if (strncmp(module->name, "te_", 3) == 0) return "text_encoder";
-    return strncmp(module->name, "vae_", 4) == 0 ? "vae" : "transformer";
-}
-
 static const oq_pipeline_component *pipeline_component(const oq_quantize *q, const char *name)
 {
     const oq_pipeline_type *type = q->source.folder ? oq_pipeline_find(q->source.folder->class_name) : NULL;
@@ -66,7 +59,7 @@ static oq_status add_part(oq_quantize *q, oq_inspect_part *part)
         oq_log(q->env, OQ_LOG_DEBUG, "%s: no network of this build; copied as it is", part->name);
         return OQ_OK;
     }
-    if (!p->name) p->name = usual_name(p->module);
+    if (!p->name) p->name = oq_usual_component(p->module);
     q->n_parts++;
     return OQ_OK;
 }

@@ -151,3 +151,9 @@ oq_status oq_recognize_as(oq_env *env, oq_ckpt *ckpt, const oq_module_type *want
         slot, ckpt->path, ckpt->n_tensors, ckpt->n_tensors ? ckpt->tensors[0].name : "", article(needs),
         needs);
 }
+
+const char *oq_usual_component(const oq_module_type *module)
+{
+    if (strncmp(module->name, "te_", 3) == 0) return "text_encoder";
+    return strncmp(module->name, "vae_", 4) == 0 ? "vae" : "transformer";
+}

@@ -11,6 +11,8 @@ typedef struct oq_recognized {
     char                  prefix[128]; /* in front of all its names, with the dot; "" without */
 } oq_recognized;
 
+/* A component's usual name, by the kind of network: "transformer", "text_encoder", "vae". */
+const char *oq_usual_component(const oq_module_type *module);
 /* `wanted` (may be NULL) is looked for first: an all-in-one file holds several networks. */
 oq_recognized oq_recognize(const oq_ckpt *ckpt, const oq_module_type *wanted);
 /* The file must hold `wanted`: names lose their prefix, other networks' tensors are left out. `slot` begins the

@@ -7,93 +7,17 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- planes of a layer in canonical order -------------------------------------------------------------- */
-
-typedef struct planes_owned {
-    oq_planes planes;
-    void *owned[OQ_N_PLANES];
-} planes_owned;
-
-static void free_planes(oq_env *env, planes_owned *p)
-{
-    for (int i = 0; i < OQ_N_PLANES; i++) oq_free(env, p->owned[i]);
-}
-
-static oq_status own(oq_env *env, planes_owned *p, int plane, size_t bytes)
-{
-    p->owned[plane] = bytes == SIZE_MAX ? NULL : oq_alloc_raw(env, bytes);
-    p->planes.plane[plane] = p->owned[plane];
-    return p->owned[plane] ? OQ_OK : OQ_E_NOMEM;
-}
-
-static oq_status stored_planes(oq_env *env, const oq_inspect_layer *layer, planes_owned *p)
-{
-    oq_scheme scheme;
-    oq_part_scheme(&layer->source, &scheme);
-    for (int i = 0; i < OQ_N_PLANES; i++) {
-        const oq_plane_source *source = &layer->source.plane[i];
-        const size_t bytes = oq_scheme_plane_bytes(&scheme, (oq_plane)i, layer->n, layer->k);
-        if (bytes == 0 || i == OQ_PLANE_INPUT_SCALE) continue;
-        if (!source->tensor) return OQ_E_FORMAT;
-        if (!source->fix && !source->make && source->tensor->bytes != bytes) return OQ_E_FORMAT;
-        if (!source->fix && !source->make && i == OQ_PLANE_DATA) {
-            p->planes.plane[i] = source->tensor->data;
-            continue;
-        }
-        OQ_TRY(own(env, p, i, bytes));
-        oq_plane_read(source, p->owned[i], bytes, layer->n, layer->k);
-    }
-    return OQ_OK;
-}
-
-/* ---- values -------------------------------------------------------------------------------------------- */
-
-/* What stands around the product goes into the weight: y = W R(P(S x)) + U D x is one plain row of it. */
-static void fold_row(const oq_scheme *s, const oq_planes *p, float *row, float *spare, int64_t r, int64_t k)
-{
-    const int32_t *order = p->plane[OQ_PLANE_ORDER];
-    const float *smooth = p->plane[OQ_PLANE_SMOOTH];
-    const float *down = p->plane[OQ_PLANE_DOWN], *up = p->plane[OQ_PLANE_UP];
-    for (int64_t c = 0; s->rotate && c < k; c += s->rotate) oq_rotate(row + c, s->rotate);
-    if (s->order) {
-        memset(spare, 0, (size_t)k * sizeof *spare);
-        for (int64_t c = 0; c < k; c++) spare[order[c]] += row[c];
-        memcpy(row, spare, (size_t)k * sizeof *row);
-    }
-    for (int64_t c = 0; s->smooth && c < k; c++) row[c] *= smooth[c];
-    for (int64_t i = 0; i < s->rank; i++)
-        for (int64_t c = 0; c < k; c++) row[c] += up[r * s->rank + i] * down[i * k + c];
-}
-
-static oq_status layer_values(oq_env *env, const oq_inspect_layer *layer, float *dst)
-{
-    planes_owned p = {0};
-    oq_scheme scheme;
-    const oq_format *f = layer->source.format;
-    float *spare = oq_alloc_raw(env, (size_t)layer->k * sizeof *spare);
-    const oq_status st = spare ? stored_planes(env, layer, &p) : OQ_E_NOMEM;
-    oq_part_scheme(&layer->source, &scheme);
-    for (int64_t r = 0; st == OQ_OK && r < layer->n; r++) {
-        float *row = dst + r * layer->k;
-        f->decode_row(f, row, &p.planes, r, layer->n, layer->k);
-        fold_row(&scheme, &p.planes, row, spare, r, layer->k);
-    }
-    free_planes(env, &p);
-    oq_free(env, spare);
-    return st;
-}
-
 /* y = W S (x + shift) + U D x + b is a plain layer with b + W S shift. */
 oq_status oq_rewrite_bias_values(oq_env *env, const oq_inspect_layer *layer, float *dst)
 {
-    planes_owned p = {0};
+    oq_layer_planes p = {0};
     oq_scheme scheme;
     const oq_format *f = layer->source.format;
     oq_plane_read(&layer->source.bias, dst, (size_t)layer->n * sizeof *dst, layer->n, layer->k);
     oq_part_scheme(&layer->source, &scheme);
     if (!(scheme.shift != 0)) return OQ_OK;
     float *row = oq_alloc_raw(env, (size_t)layer->k * sizeof *row);
-    const oq_status st = row ? stored_planes(env, layer, &p) : OQ_E_NOMEM;
+    const oq_status st = row ? oq_layer_planes_read(env, layer, &p) : OQ_E_NOMEM;
     const float *smooth = p.planes.plane[OQ_PLANE_SMOOTH];
     for (int64_t r = 0; st == OQ_OK && r < layer->n; r++) {
         double sum = 0.0;
@@ -101,7 +25,7 @@ oq_status oq_rewrite_bias_values(oq_env *env, const oq_inspect_layer *layer, flo
         for (int64_t c = 0; c < layer->k; c++) sum += (double)row[c] * (smooth ? (double)smooth[c] : 1.0);
         dst[r] += (float)(sum * (double)scheme.shift);
     }
-    free_planes(env, &p);
+    oq_layer_planes_free(env, &p);
     oq_free(env, row);
     return st == OQ_OK ? OQ_OK : oq_fail(env, st, "layer '%s': its bias cannot be read", layer->name);
 }
@@ -109,7 +33,7 @@ oq_status oq_rewrite_bias_values(oq_env *env, const oq_inspect_layer *layer, flo
 static oq_status source_values(oq_env *env, const oq_inspect_layer *layer, const oq_ckpt_tensor *t,
                                float *dst)
 {
-    if (!t) return layer_values(env, layer, dst);
+    if (!t) return oq_layer_values(env, layer, dst);
     const oq_planes blocks = {.plane = {[OQ_PLANE_DATA] = t->data}};
     if (t->format)
         t->format->decode_row(t->format, dst, &blocks, 0, 1, t->elems);
@@ -156,29 +80,29 @@ static uint64_t hash_values(uint64_t hash, const float *x, int64_t n)
 
 oq_status oq_rewrite_layer_hash(oq_env *env, const oq_inspect_layer *layer, uint64_t *hash)
 {
-    planes_owned p = {0};
+    oq_layer_planes p = {0};
     const oq_format *f = layer->source.format;
     float *row = oq_alloc_raw(env, (size_t)layer->k * sizeof *row);
-    oq_status st = row ? stored_planes(env, layer, &p) : OQ_E_NOMEM;
+    oq_status st = row ? oq_layer_planes_read(env, layer, &p) : OQ_E_NOMEM;
     *hash = HASH_SEED;
     for (int64_t r = 0; st == OQ_OK && r < layer->n; r++) {
         f->decode_row(f, row, &p.planes, r, layer->n, layer->k);
         *hash = hash_values(*hash, row, layer->k);
     }
-    free_planes(env, &p);
+    oq_layer_planes_free(env, &p);
     oq_free(env, row);
     return st;
 }
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-static oq_status encode(oq_env *env, const oq_rewrite_job *job, const float *values, planes_owned *p)
+static oq_status encode(oq_env *env, const oq_rewrite_job *job, const float *values, oq_layer_planes *p)
 {
     const oq_format *f = job->to.scheme.weight;
     oq_planes_mut to = {0};
     for (int i = 0; i < OQ_N_PLANES; i++) {
         if (!(f->planes & 1u << i)) continue;
-        OQ_TRY(own(env, p, i, f->plane_bytes(f, (oq_plane)i, job->n, job->k)));
+        OQ_TRY(oq_layer_planes_own(env, p, i, f->plane_bytes(f, (oq_plane)i, job->n, job->k)));
         to.plane[i] = p->owned[i];
     }
     f->encode(f, &to, values, job->n, job->k);
@@ -229,11 +153,11 @@ static oq_status put_spelled(oq_env *env, const oq_rewrite_job *job, const oq_pl
 static oq_status run_encode(oq_env *env, oq_rewrite_job *job, const float *values, oq_rewrite_put put,
                             void *user)
 {
-    planes_owned p = {0};
+    oq_layer_planes p = {0};
     oq_status st = encode(env, job, values, &p);
     if (st == OQ_OK) st = measure(env, job, values, &p.planes);
     if (st == OQ_OK) st = put_spelled(env, job, &p.planes, put, user);
-    free_planes(env, &p);
+    oq_layer_planes_free(env, &p);
     return st;
 }
 

@@ -28,7 +28,7 @@ expect 2 "generate has no option 'num-inference-step'; the nearest is 'num-infer
 expect 2 "generate has no option 'Q'" generate -Q
 expect 2 "'policy' is an option of compare, not of generate" generate --policy strict
 expect 1 "option 'kv-cache-dtype' is about the cache of language models; diffusion has --attention-quantization" generate --kv-cache-dtype fp8
-expect 1 "option 'verify-against' is not in this build yet" generate --verify-against x.safetensors
+expect 1 "option 'max-memory' is not in this build yet" generate --max-memory 1GB
 expect 1 "option 'tensor-parallel-size' spreads work over several devices" compare --tensor-parallel-size 2
 
 # quantization: what cannot be parsed, what plain weights cannot give, what is nearly a component's name

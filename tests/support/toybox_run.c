@@ -17,7 +17,7 @@ oq_status toybox_command(oq_env *env, const char *name, const char *argument, co
     oq_report *report = NULL;
     oq_env_clear(env);
     assert_int_equal(oq_options_new(env, name, &o), OQ_OK);
-    assert_int_equal(oq_options_add_argument(o, argument), OQ_OK);
+    if (argument) assert_int_equal(oq_options_add_argument(o, argument), OQ_OK);
     for (; *pairs; pairs += 2) assert_int_equal(oq_options_set(o, pairs[0], pairs[1]), OQ_OK);
     const oq_status st = oq_run(o, &report);
     if (st == OQ_OK && json) {
@@ -32,7 +32,7 @@ oq_status toybox_command(oq_env *env, const char *name, const char *argument, co
 void done(oq_env *env, const char *name, const char *argument, const char *const *pairs, oq_json **json)
 {
     const oq_status st = toybox_command(env, name, argument, pairs, json);
-    if (st != OQ_OK) print_error("%s %s: %s\n", name, argument, oq_env_error(env));
+    if (st != OQ_OK) print_error("%s %s: %s\n", name, argument ? argument : "", oq_env_error(env));
     assert_int_equal(st, OQ_OK);
 }
 

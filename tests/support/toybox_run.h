@@ -14,7 +14,7 @@
 #define MODEL       OMNIQ_SOURCE_DIR "/models/toybox"
 #define TRANSFORMER MODEL "/transformer"
 
-/* argument, then pairs of option and value, NULL at the end. json may be NULL. */
+/* argument (may be NULL), then pairs of option and value, NULL at the end. json may be NULL. */
 oq_status toybox_command(oq_env *env, const char *name, const char *argument, const char *const *pairs,
                          oq_json **json);
 /* The same, which must succeed. */
