@@ -16,9 +16,10 @@
 #include "format/format.h"
 #include "tensor/tensor.h"
 
-#define OQ_BACKEND_ABI 2u
+#define OQ_BACKEND_ABI 3u
 
 typedef struct oq_device oq_device; /* one opened device; each backend defines its own */
+typedef struct oq_window oq_window; /* see oq_backend.window_new; likewise */
 
 typedef enum oq_unary { OQ_SILU, OQ_GELU_TANH, OQ_GELU_ERF, OQ_QUICK_GELU, OQ_TANH, OQ_N_UNARY } oq_unary;
 
@@ -60,8 +61,17 @@ enum {
     OQ_FUSE_ROWS = 1u << 0,  /* args->rows: x comes from the steps of oq_rows_args; x is their h */
     OQ_FUSE_UNARY = 1u << 1, /* y = act(product), each rounded to y's type */
     OQ_FUSE_GLU = 1u << 2,   /* y[m, n/2] = act(product[:, :n/2]) * product[:, n/2:], roundings of `glu` */
-    OQ_FUSE_ADD = 1u << 3    /* y = residual + gate * product, roundings of `add_gated` */
+    OQ_FUSE_ADD = 1u << 3,   /* y = residual + gate * product, roundings of `add_gated` */
+    OQ_FUSE_PRE = 1u << 4    /* args->pre: columns of x are an activation, or a gated pair, of another product's */
 };
+
+/* Columns [from, k) of x before the product: act(a), or act(a) * b with the roundings of `glu`. `a` may be those columns
+ * themselves. What they hold afterwards is undefined. */
+typedef struct oq_pre {
+    oq_unary  unary;
+    oq_tensor a, b; /* [m, k - from]; b.rows 0: act(a) alone */
+    int64_t   from;
+} oq_pre;
 
 typedef enum oq_post_kind { OQ_POST_NONE, OQ_POST_UNARY, OQ_POST_GLU, OQ_POST_ADD } oq_post_kind;
 
@@ -80,6 +90,7 @@ typedef struct oq_linear_args {
     const oq_rows_args   *rows;    /* NULL: none. Only for a kernel that fuses OQ_FUSE_ROWS; x is rows->h, whose contents
                                       are undefined afterwards where h is not x */
     const oq_post        *post;    /* NULL: none. Only what the kernel fuses */
+    const oq_pre         *pre;     /* NULL: none. Only for a kernel that fuses OQ_FUSE_PRE; never with `rows` */
 } oq_linear_args;
 
 typedef struct oq_linear_kernel {
@@ -266,6 +277,13 @@ typedef struct oq_ops {
     void (*qk_norm_rope)(oq_device *d, const oq_qk_args *a);
 } oq_ops;
 
+/* Rows of a product's dummy weights: element i of the part is offset + scale * u(seed, i). */
+typedef struct oq_dummy_part {
+    uint64_t seed;
+    int64_t  rows;
+    float    scale, offset;
+} oq_dummy_part;
+
 /* ---- the backend itself -------------------------------------------------------------------------------- */
 
 typedef struct oq_device_info {
@@ -291,6 +309,27 @@ typedef struct oq_backend {
     oq_status (*upload)(oq_env *env, oq_device *device, void *dst, const void *src, size_t bytes);
     oq_status (*download)(oq_env *env, oq_device *device, void *dst, const void *src, size_t bytes);
     oq_status (*sync)(oq_env *env, oq_device *device); /* where asynchronous errors surface, with the operation's name */
+    /* Weights that stay in host memory: all NULL where buffers are ordinary memory, or the backend cannot. */
+    oq_status (*host_new)(oq_env *env, oq_device *device, size_t bytes, void **out); /* that the device copies from directly */
+    void      (*host_free)(oq_env *env, oq_device *device, void *host);
+    /* Device memory that pieces of host memory pass through as they are used; what follows a piece is remembered, and
+     * comes over while it is computed with. */
+    oq_status (*window_new)(oq_env *env, oq_device *device, size_t bytes, oq_window **out);
+    void      (*window_free)(oq_env *env, oq_window *window);
+    /* Where the device finds the piece, until the next call: what was enqueued up to then may read it. bytes <= the
+     * window's. A failure surfaces at sync. */
+    const void *(*window_get)(oq_window *window, const void *host, size_t bytes);
+    /* Dummy weights (docs/numerics.md) of a product made in the device's memory, at `packed`, as `pack` of its kernel would
+     * have packed them encoded. False: not of this scheme, the caller makes them. packed NULL: only says which. */
+    bool (*fill_linear)(oq_device *device, const oq_linear_spec *spec, void *packed, const oq_dummy_part *parts, int n_parts);
+    /* The same calls again without the host's part in them. begin: true, and what is enqueued up to `end` is recorded under
+     * `key` (and runs), or false: it just runs. replay: true, and what was recorded under `key` runs again. `key` stands for
+     * everything that the recorded calls depend on: addresses above all. clear: before memory that they use is given back.
+     * NULL: no recording. */
+    bool (*graph_replay)(oq_device *device, uint64_t key);
+    bool (*graph_begin)(oq_device *device, uint64_t key);
+    void (*graph_end)(oq_device *device, uint64_t key);
+    void (*graph_clear)(oq_device *device);
     /* First kernel of the device's list that accepts; NULL: none. */
     const oq_linear_kernel    *(*find_linear)(const oq_device *device, const oq_linear_spec *spec);
     const oq_attention_kernel *(*find_attention)(const oq_device *device, const oq_attention_spec *spec);

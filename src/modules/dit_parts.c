@@ -104,7 +104,8 @@ static oq_status declare_stream(oq_builder *b, const oq_dit_shape *s, const oq_d
     OQ_TRY(oq_declare_vector(b, &out->norm_k, names->norm_k, s->head_dim));
     OQ_TRY(oq_declare_linear(b, &out->out, names->out, D, D, s->flags | OQ_WANTS(OQ_FUSE_ADD), NULL));
     OQ_TRY(oq_declare_linear(b, &out->up, names->up, s->gated ? 2 * F : F, D, s->flags | up, NULL));
-    return oq_declare_linear(b, &out->down, names->down, D, F, s->flags | OQ_WANTS(OQ_FUSE_ADD), NULL);
+    return oq_declare_linear(b, &out->down, names->down, D, F, s->flags | OQ_WANTS(OQ_FUSE_ADD | OQ_FUSE_PRE),
+                             NULL);
 }
 
 static oq_status declare_double(oq_builder *b, oq_dit_double *block, const oq_dit_shape *shape,
@@ -264,20 +265,29 @@ static oq_status joint_attention(oq_exec *ex, const oq_dit_double *b, const oq_d
     return OQ_OK;
 }
 
-static oq_status mlp_forward(oq_exec *ex, const oq_dit_call *call, const half *a)
+/* x += gate * down(act(up(modulated x))), with what is between the products traced */
+static oq_status mlp_traced(oq_exec *ex, const oq_dit_call *call, const half *a, const oq_pair *pair)
 {
     const oq_mark mark = oq_mark_get(ex);
+    oq_tensor up;
+    OQ_TRY(oq_tmp(ex, a->x.rows, call->shape->mlp_dim, &up));
+    OQ_TRY(oq_linear_rows_forward(ex, pair->first, up, pair->rows, pair->act));
+    OQ_TRY(trace_half(ex, call, a, up, "img_mlp.net.0", NULL));
+    OQ_TRY(add_product(ex, call, a, pair->second, up, pair->post, a->image ? "img_mlp" : "txt_mlp"));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+static oq_status mlp_forward(oq_exec *ex, const oq_dit_call *call, const half *a)
+{
     const oq_post act = {.kind = call->shape->gated ? OQ_POST_GLU : OQ_POST_UNARY,
                          .unary = call->shape->gated ? OQ_SILU : OQ_GELU_TANH};
     const oq_rows rows = modulated(call, a, 1);
     const oq_post post = gated_add(call, a, 1);
-    oq_tensor up;
-    OQ_TRY(oq_tmp(ex, a->x.rows, call->shape->mlp_dim, &up));
-    OQ_TRY(oq_linear_rows_forward(ex, &a->w->up, up, &rows, &act));
-    OQ_TRY(trace_half(ex, call, a, up, "img_mlp.net.0", NULL));
-    OQ_TRY(add_product(ex, call, a, &a->w->down, up, &post, a->image ? "img_mlp" : "txt_mlp"));
-    oq_mark_reset(ex, mark);
-    return OQ_OK;
+    const oq_pair pair = {
+        .first = &a->w->up, .second = &a->w->down, .rows = &rows, .act = &act, .post = &post};
+    if (ex->measure || call->trace) OQ_TRY(mlp_traced(ex, call, a, &pair)); /* measuring takes the scratch of either */
+    return call->trace ? OQ_OK : oq_pair_forward(ex, &pair, a->x);
 }
 
 oq_status oq_dit_double_forward(oq_exec *ex, const oq_dit_double *b, const oq_dit_call *call)

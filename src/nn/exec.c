@@ -43,6 +43,20 @@ oq_status oq_download(oq_exec *ex, void *dst, oq_tensor src)
     return ex->backend->download(ex->env, ex->device, dst, src.data, oq_tensor_bytes(src));
 }
 
+oq_status oq_repeat(oq_exec *ex, uint64_t key, oq_repeat_fn fn, void *user)
+{
+    const bool watched = ex->trace || ex->observer || ex->attention_observer;
+    if (ex->measure || watched || !ex->step_kinds || ex->step < 1 || !ex->backend->graph_replay)
+        return fn(ex, user);
+    key = oq_repeat_key(oq_repeat_key(key, ex->base + ex->used),
+                        (const void *)(uintptr_t)ex->step_kinds[ex->step - 1]);
+    if (ex->backend->graph_replay(ex->device, key)) return OQ_OK;
+    const bool recording = ex->backend->graph_begin(ex->device, key);
+    const oq_status st = fn(ex, user);
+    if (recording) ex->backend->graph_end(ex->device, key);
+    return st;
+}
+
 /* Contiguous F32 (or integer) copy of t in scratch, then in host memory. */
 static oq_status trace_download(oq_exec *ex, oq_tensor t, const oq_dtype *dtype, void *host)
 {

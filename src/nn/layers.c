@@ -29,15 +29,21 @@ static oq_status check_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_t
     return OQ_OK;
 }
 
-static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
-                            const oq_rows_args *rows, const oq_post *post);
+/* What surrounds a product in the same call; NULL: absent. */
+typedef struct around {
+    const oq_rows_args *rows;
+    const oq_pre *pre;
+    const oq_post *post;
+} around;
+
+static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, around with);
 
 /* Each part into its own columns of y. */
 static oq_status run_apart(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x)
 {
     int64_t at = 0;
     for (int i = 0; i < l->n_parts; at += l->parts[i++].n)
-        OQ_TRY(run_linear(ex, &l->apart[i], oq_tensor_cols(y, at, l->parts[i].n), x, NULL, NULL));
+        OQ_TRY(run_linear(ex, &l->apart[i], oq_tensor_cols(y, at, l->parts[i].n), x, (around){0}));
     return OQ_OK;
 }
 
@@ -61,9 +67,9 @@ static oq_status run_kronecker(oq_exec *ex, const oq_lora_pair *pair, oq_tensor 
     OQ_TRY(oq_tmp_typed(ex, x.dtype, m * c, b, &turned));
     OQ_TRY(oq_tmp_typed(ex, more.dtype, m * c, a, &outer));
     OQ_TRY(oq_copy_forward(ex, parts, x));
-    OQ_TRY(run_linear(ex, &pair->down, inner, oq_tensor_reshape(parts, m * b, d), NULL, NULL));
+    OQ_TRY(run_linear(ex, &pair->down, inner, oq_tensor_reshape(parts, m * b, d), (around){0}));
     OQ_TRY(turn(ex, turned, inner, m, b, c));
-    OQ_TRY(run_linear(ex, &pair->up, outer, turned, NULL, NULL));
+    OQ_TRY(run_linear(ex, &pair->up, outer, turned, (around){0}));
     return turn(ex, oq_tensor_reshape(more, m * a, c), outer, m, c, a);
 }
 
@@ -71,8 +77,8 @@ static oq_status run_product(oq_exec *ex, const oq_lora_pair *pair, oq_tensor mo
 {
     oq_tensor inner;
     OQ_TRY(oq_tmp_typed(ex, x.dtype, x.rows, pair->down.spec.n, &inner));
-    OQ_TRY(run_linear(ex, &pair->down, inner, x, NULL, NULL));
-    return run_linear(ex, &pair->up, more, inner, NULL, NULL);
+    OQ_TRY(run_linear(ex, &pair->down, inner, x, (around){0}));
+    return run_linear(ex, &pair->up, more, inner, (around){0});
 }
 
 /* Columns of y += what each adapter gives. */
@@ -88,7 +94,7 @@ static oq_status add_adapters(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_t
         if (kronecker)
             OQ_TRY(run_kronecker(ex, pair, more, x));
         else if (pair->form == OQ_LORA_WHOLE)
-            OQ_TRY(run_linear(ex, &pair->up, more, x, NULL, NULL));
+            OQ_TRY(run_linear(ex, &pair->up, more, x, (around){0}));
         else
             OQ_TRY(run_product(ex, pair, more, x));
         OQ_TRY(oq_add_forward(ex, part, part, oq_tensor_cols(more, pair->from, pair->n)));
@@ -112,11 +118,22 @@ static size_t most_scratch(const oq_linear *l, int64_t m)
     return other > bytes ? other : bytes;
 }
 
-/* One call of the layer's kernel; rows and post only as it fuses them. */
-static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
-                            const oq_rows_args *rows, const oq_post *post)
+/* Weights that live in host memory, where the device finds them now. */
+static const void *stream(const oq_exec *ex, const oq_linear *l)
 {
-    OQ_TRY(check_linear(ex, l, y, x, post));
+    return ex->backend->window_get(l->window, l->packed, l->stream_bytes);
+}
+
+static const float *bias_behind(const oq_linear *l, const char *at)
+{
+    if (!l->bias) return NULL;
+    return (const float *)(const void *)(at + ((const char *)l->bias - (const char *)l->packed));
+}
+
+/* One call of the layer's kernel; `with` only as it fuses it. */
+static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, around with)
+{
+    OQ_TRY(check_linear(ex, l, y, x, with.post));
     if (l->apart) {
         OQ_TRY(run_apart(ex, l, y, x));
         return add_adapters(ex, l, y, x);
@@ -126,14 +143,16 @@ static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_ten
     OQ_TRY(oq_kernel_scratch(ex, most_scratch(l, x.rows), &scratch));
     oq_mark_reset(ex, mark);
     if (!ex->measure && x.rows) {
+        const char *const at = l->streamed ? stream(ex, l) : l->packed;
         const oq_linear_args args = {.spec = spec_of_step(ex, l),
-                                     .packed = l->packed,
-                                     .bias = l->bias,
+                                     .packed = at,
+                                     .bias = l->streamed ? bias_behind(l, at) : l->bias,
                                      .scratch = scratch,
                                      .x = x,
                                      .y = y,
-                                     .rows = rows,
-                                     .post = post};
+                                     .rows = with.rows,
+                                     .post = with.post,
+                                     .pre = with.pre};
         l->kernel->run(ex->device, &args);
     }
     OQ_TRY(add_adapters(ex, l, y, x));
@@ -144,7 +163,7 @@ static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_ten
 
 oq_status oq_linear_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x)
 {
-    return run_linear(ex, l, y, x, NULL, NULL);
+    return run_linear(ex, l, y, x, (around){0});
 }
 
 /* ---- products with what surrounds them ----------------------------------------------------------------- */
@@ -175,42 +194,42 @@ static oq_status apply_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_ten
 }
 
 static oq_status product_then_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor product,
-                                   oq_tensor x, const oq_rows_args *rows, const oq_post *post)
+                                   oq_tensor x, around with)
 {
-    OQ_TRY(run_linear(ex, l, product, x, rows, NULL));
+    const oq_post *const post = with.post;
+    with.post = NULL;
+    OQ_TRY(run_linear(ex, l, product, x, with));
     return apply_post(ex, l, y, product, post);
 }
 
 /* A fused layer that is observed: its product has no place in the scratch that was measured. */
-static oq_status observed_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
-                               const oq_rows_args *rows, const oq_post *post)
+static oq_status observed_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, around with)
 {
     oq_tensor product = oq_tensor_make(NULL, y.dtype, x.rows, l->spec.n);
     OQ_TRY(ex->backend->buffer_new(ex->env, ex->device, oq_tensor_bytes(product), &product.data));
-    oq_status st = product_then_post(ex, l, y, product, x, rows, post);
+    oq_status st = product_then_post(ex, l, y, product, x, with);
     const oq_status synced = ex->backend->sync(ex->env, ex->device);
     ex->backend->buffer_free(ex->env, ex->device, product.data);
     return st == OQ_OK ? synced : st;
 }
 
 /* In one call where the kernel can, else the product into scratch and the operation on it. */
-static oq_status with_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
-                           const oq_rows_args *rows, const oq_post *post)
+static oq_status with_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, around with)
 {
-    const unsigned want = fusion_of(post);
-    if (!want) return run_linear(ex, l, y, x, rows, NULL);
-    OQ_TRY(check_linear(ex, l, y, x, post));
+    const unsigned want = fusion_of(with.post);
+    if (!want) return run_linear(ex, l, y, x, with);
+    OQ_TRY(check_linear(ex, l, y, x, with.post));
     const oq_tensor shape = oq_tensor_make(NULL, y.dtype, x.rows, l->spec.n);
     if (fused_now(ex, l) & want) {
         if (ex->measure)
-            OQ_TRY(apply_post(ex, l, y, shape, post)); /* checks shapes, and that an observer could */
-        return run_linear(ex, l, y, x, rows, post);
+            OQ_TRY(apply_post(ex, l, y, shape, with.post)); /* checks shapes, and that an observer could */
+        return run_linear(ex, l, y, x, with);
     }
-    if ((l->fused & want) && !ex->measure) return observed_post(ex, l, y, x, rows, post);
+    if ((l->fused & want) && !ex->measure) return observed_post(ex, l, y, x, with);
     const oq_mark mark = oq_mark_get(ex);
     oq_tensor product;
     OQ_TRY(oq_tmp_typed(ex, shape.dtype, shape.rows, shape.cols, &product));
-    OQ_TRY(product_then_post(ex, l, y, product, x, rows, post));
+    OQ_TRY(product_then_post(ex, l, y, product, x, with));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }
@@ -218,16 +237,16 @@ static oq_status with_post(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tens
 oq_status oq_linear_post_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
                                  const oq_post *post)
 {
-    return with_post(ex, l, y, x, NULL, post);
+    return with_post(ex, l, y, x, (around){.post = post});
 }
 
 oq_status oq_linear_post_traced(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x,
                                 const oq_post *post, const char *key)
 {
-    if (!key || !ex->trace || ex->measure) return with_post(ex, l, y, x, NULL, post);
+    if (!key || !ex->trace || ex->measure) return with_post(ex, l, y, x, (around){.post = post});
     oq_tensor product = oq_tensor_make(NULL, y.dtype, x.rows, l->spec.n);
     OQ_TRY(ex->backend->buffer_new(ex->env, ex->device, oq_tensor_bytes(product), &product.data));
-    oq_status st = run_linear(ex, l, product, x, NULL, NULL);
+    oq_status st = run_linear(ex, l, product, x, (around){0});
     if (st == OQ_OK) st = oq_trace_put(ex, product, NULL, 0, "%s", key);
     if (st == OQ_OK) st = apply_post(ex, l, y, product, post);
     const oq_status synced = ex->backend->sync(ex->env, ex->device);
@@ -243,10 +262,61 @@ oq_status oq_linear_rows_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, c
     OQ_TRY(oq_tmp_typed(ex, rows->x.dtype, rows->x.rows, rows->x.cols, &h));
     if (ex->measure || !(fused_now(ex, l) & OQ_FUSE_ROWS)) { /* measuring checks the shapes of every step */
         OQ_TRY(oq_rows_forward(ex, rows, h));
-        OQ_TRY(with_post(ex, l, y, h, NULL, post));
+        OQ_TRY(with_post(ex, l, y, h, (around){.post = post}));
     } else {
         const oq_rows_args args = oq_rows_args_of(rows, h);
-        OQ_TRY(with_post(ex, l, y, h, &args, post));
+        OQ_TRY(with_post(ex, l, y, h, (around){.rows = &args, .post = post}));
+    }
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+static oq_status apply_pre(oq_exec *ex, oq_tensor x, const oq_pre *pre)
+{
+    const oq_tensor to = oq_tensor_cols(x, pre->from, x.cols - pre->from);
+    return pre->b.rows ? oq_glu_forward(ex, pre->unary, to, pre->a, pre->b)
+                       : oq_unary_forward(ex, pre->unary, to, pre->a);
+}
+
+oq_status oq_linear_pre_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, const oq_pre *pre,
+                                const oq_post *post)
+{
+    if (pre->from < 0 || pre->from > x.cols)
+        return oq_fail(ex->env, OQ_E_ARG, "layer '%s': columns from %lld of %lld cannot be made", l->name,
+                       (long long)pre->from, (long long)x.cols);
+    if (!ex->measure && (fused_now(ex, l) & OQ_FUSE_PRE))
+        return with_post(ex, l, y, x, (around){.pre = pre, .post = post});
+    OQ_TRY(apply_pre(ex, x, pre));
+    return with_post(ex, l, y, x, (around){.post = post});
+}
+
+static oq_status first_of_pair(oq_exec *ex, const oq_pair *p, oq_tensor y, const oq_post *act)
+{
+    return p->rows ? oq_linear_rows_forward(ex, p->first, y, p->rows, act)
+                   : oq_linear_post_forward(ex, p->first, y, p->x, act);
+}
+
+oq_status oq_pair_forward(oq_exec *ex, const oq_pair *p, oq_tensor y)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    const oq_tensor x = p->rows ? p->rows->x : p->x;
+    const int64_t k = p->second->spec.k;
+    const bool gated = p->act->kind == OQ_POST_GLU;
+    oq_tensor h;
+    if (!(p->second->fused & OQ_FUSE_PRE)) {
+        OQ_TRY(oq_tmp_typed(ex, x.dtype, x.rows, k, &h));
+        OQ_TRY(first_of_pair(ex, p, h, p->act));
+        OQ_TRY(oq_linear_post_forward(ex, p->second, y, h, p->post));
+    } else {
+        OQ_TRY(oq_tmp_typed(ex, x.dtype, x.rows, p->first->spec.n, &h));
+        OQ_TRY(first_of_pair(ex, p, h, NULL));
+        if (h.cols != (gated ? 2 * k : k))
+            return oq_fail(ex->env, OQ_E_ARG, "layers '%s' and '%s': %lld columns do not fit %lld",
+                           p->first->name, p->second->name, (long long)h.cols, (long long)k);
+        const oq_pre pre = {.unary = p->act->unary,
+                            .a = oq_tensor_cols(h, 0, k),
+                            .b = gated ? oq_tensor_cols(h, k, k) : oq_absent()};
+        OQ_TRY(oq_linear_pre_forward(ex, p->second, y, pre.a, &pre, p->post));
     }
     oq_mark_reset(ex, mark);
     return OQ_OK;

@@ -35,6 +35,9 @@ typedef struct oq_linear {
     const int64_t          *steps;     /* the same kernel from the same bytes; NULL: none */
     size_t                  n_steps;
     const float            *bias;    /* load, backend memory; NULL: none */
+    bool                    streamed; /* plan: the weights stay in host memory; `packed` and `bias` are addresses there */
+    oq_window              *window;   /* load, of a streamed layer: where its `stream_bytes` from `packed` on pass through */
+    size_t                  stream_bytes;
     /* Parts that the file stores in types of their own: each is a product (and an item) of its own, and this layer has
      * neither kernel nor weights. NULL: one product (plan). */
     const struct oq_linear *apart;   /* [n_parts] */
@@ -180,6 +183,7 @@ typedef struct oq_exec {
     size_t            size, used, peak;
     oq_phase          phase;    /* of the request, said by the pipeline: oq_phase_begin */
     size_t            peaks[OQ_N_PHASES]; /* most that was taken while each of them lasted */
+    const uint64_t   *step_kinds; /* of each step from 0: equal where the plan's choices are; NULL: nothing is recorded */
     oq_layer_observer observer; /* NULL: none */
     oq_attention_observer attention_observer; /* NULL: none */
     void             *observer_user; /* of both */
@@ -199,6 +203,15 @@ oq_status oq_tmp_typed(oq_exec *ex, const oq_dtype *dtype, int64_t rows, int64_t
 /* Host bytes -> a tensor of scratch (same element type and count). No-op in measure mode. */
 oq_status oq_upload(oq_exec *ex, oq_tensor dst, const void *src);
 oq_status oq_download(oq_exec *ex, void *dst, oq_tensor src); /* contiguous src; synchronises */
+
+/* fn, which enqueues the same work at the same addresses whenever it is called with this key in a step of the same kind: the
+ * backend records it where it can, and runs it again without us. No uploads, downloads or syncs in fn. */
+typedef oq_status (*oq_repeat_fn)(oq_exec *ex, void *user);
+oq_status oq_repeat(oq_exec *ex, uint64_t key, oq_repeat_fn fn, void *user);
+static inline uint64_t oq_repeat_key(uint64_t key, const void *address)
+{
+    return (key ^ (uint64_t)(uintptr_t)address) * 0x9e3779b97f4a7c15u;
+}
 
 /* Every forward checks shapes (OQ_E_ARG naming the layer) and, in measure mode, that the backend has the operation. */
 oq_status oq_linear_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x);
@@ -228,6 +241,18 @@ oq_status oq_linear_post_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, o
 /* The same; a run that is traced puts the product itself to `key` (NULL: as above). */
 oq_status oq_linear_post_traced(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, const oq_post *post,
                                 const char *key);
+/* y = post(product of x), the columns of x that `pre` names made first. */
+oq_status oq_linear_pre_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, const oq_pre *pre,
+                                const oq_post *post);
+/* y = post(second(act(first(x)))), act OQ_POST_UNARY or OQ_POST_GLU: between the products it belongs to whichever of the
+ * two kernels fuses it. x comes from `rows`, or is given (rows NULL). y must not be the rows' x unless post adds to it. */
+typedef struct oq_pair {
+    const oq_linear *first, *second;
+    oq_tensor        x;
+    const oq_rows   *rows;
+    const oq_post   *act, *post;
+} oq_pair;
+oq_status oq_pair_forward(oq_exec *ex, const oq_pair *pair, oq_tensor y);
 /* h, w: of x, before spec.upsample enlarges it. */
 oq_status oq_conv2d_forward(oq_exec *ex, const oq_conv2d *c, oq_tensor y, oq_tensor x, int64_t batch, int64_t h,
                             int64_t w);

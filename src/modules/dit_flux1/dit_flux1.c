@@ -83,7 +83,8 @@ static oq_status declare_single(oq_builder *b, const oq_dit_flux1 *s, oq_dit_flu
     OQ_TRY(oq_declare_vector(b, &l->norm_k, "attn.norm_k.weight", s->head_dim));
     OQ_TRY(oq_declare_attention(b, &l->attention, "attn", spec));
     OQ_TRY(oq_declare_linear(b, &l->mlp, "proj_mlp", F, D, OQ_BIAS | OQ_WANTS(OQ_FUSE_UNARY), NULL));
-    return oq_declare_linear(b, &l->out, "proj_out", D, D + F, OQ_BIAS | OQ_WANTS(OQ_FUSE_ADD), NULL);
+    return oq_declare_linear(b, &l->out, "proj_out", D, D + F, OQ_BIAS | OQ_WANTS(OQ_FUSE_ADD | OQ_FUSE_PRE),
+                             NULL);
 }
 
 static oq_status declare_blocks(oq_builder *b, oq_dit_flux1 *s)

@@ -71,11 +71,14 @@ static oq_status single_forward(oq_exec *ex, const oq_dit_flux1 *s, const oq_dit
     const oq_post gelu = {.kind = OQ_POST_UNARY, .unary = OQ_GELU_TANH};
     const oq_post add = {.kind = OQ_POST_ADD, .residual = call->u, .gate = oq_tensor_cols(mod, 2 * D, D)};
     const oq_dit_heads heads = {.norm_q = &l->norm_q, .norm_k = &l->norm_k, .attention = &l->attention};
+    const oq_pre pre = {.unary = OQ_GELU_TANH, .a = oq_tensor_cols(both, D, F), .from = D};
+    const bool later = l->out.fused & OQ_FUSE_PRE; /* the activation belongs to whichever product fuses it */
     OQ_TRY(oq_rows_forward(ex, &rows, h));
     OQ_TRY(oq_linear_forward(ex, &l->qkv, qkv, h));
-    OQ_TRY(oq_linear_post_forward(ex, &l->mlp, oq_tensor_cols(both, D, F), h, &gelu));
+    OQ_TRY(oq_linear_post_forward(ex, &l->mlp, pre.a, h, later ? NULL : &gelu));
     OQ_TRY(oq_dit_heads_forward(ex, &heads, call, qkv, oq_tensor_cols(both, 0, D)));
-    OQ_TRY(oq_linear_post_forward(ex, &l->out, call->u, both, &add));
+    OQ_TRY(later ? oq_linear_pre_forward(ex, &l->out, call->u, both, &pre, &add)
+                 : oq_linear_post_forward(ex, &l->out, call->u, both, &add));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }
@@ -118,6 +121,26 @@ static oq_status blocks_forward(oq_exec *ex, const oq_dit_flux1 *s, const oq_dit
     return OQ_OK;
 }
 
+typedef struct step_args {
+    const oq_dit_flux1 *s;
+    const oq_dit_flux1_condition *c;
+    const oq_dit_call *call;
+    oq_tensor x, y;
+    const char *trace;
+} step_args;
+
+/* What every step does alike, once its conditioning is made. */
+static oq_status step_forward(oq_exec *ex, void *user)
+{
+    const step_args *a = user;
+    const oq_tensor image = oq_tensor_rows(a->call->u, a->c->n_text, a->c->n_image);
+    OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(a->call->u, 0, a->c->n_text), a->c->text));
+    OQ_TRY(oq_linear_forward(ex, &a->s->x_embedder, image, a->x));
+    if (a->trace) OQ_TRY(oq_trace_put(ex, image, NULL, 0, "%s.x_embedder", a->trace));
+    OQ_TRY(blocks_forward(ex, a->s, a->call, a->trace));
+    return oq_dit_final_forward(ex, &a->s->final_mod, &a->s->proj_out, a->call, image, a->y, a->trace);
+}
+
 oq_status oq_dit_flux1_forward(oq_exec *ex, const oq_dit_flux1 *s, const oq_dit_flux1_condition *c,
                                oq_tensor x, float t, float guidance, oq_tensor y, const char *trace)
 {
@@ -127,15 +150,12 @@ oq_status oq_dit_flux1_forward(oq_exec *ex, const oq_dit_flux1 *s, const oq_dit_
                        (long long)s->in_channels);
     const oq_mark mark = oq_mark_get(ex);
     oq_dit_call call = {.shape = &s->shape, .n_text = c->n_text, .cos = c->cos, .sin = c->sin};
+    step_args args = {.s = s, .c = c, .call = &call, .x = x, .y = y, .trace = trace};
     OQ_TRY(oq_tmp(ex, 1, s->shape.dim, &call.act));
     OQ_TRY(oq_tmp(ex, c->n_text + c->n_image, s->shape.dim, &call.u));
-    const oq_tensor image = oq_tensor_rows(call.u, c->n_text, c->n_image);
     OQ_TRY(conditioning(ex, s, c, t, guidance, call.act, trace));
-    OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(call.u, 0, c->n_text), c->text));
-    OQ_TRY(oq_linear_forward(ex, &s->x_embedder, image, x));
-    if (trace) OQ_TRY(oq_trace_put(ex, image, NULL, 0, "%s.x_embedder", trace));
-    OQ_TRY(blocks_forward(ex, s, &call, trace));
-    OQ_TRY(oq_dit_final_forward(ex, &s->final_mod, &s->proj_out, &call, image, y, trace));
+    OQ_TRY(oq_repeat(ex, oq_repeat_key(oq_repeat_key((uintptr_t)x.data, y.data), c->text.data), step_forward,
+                     &args));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }

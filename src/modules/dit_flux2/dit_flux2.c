@@ -91,7 +91,7 @@ static oq_status declare_single(oq_builder *b, const oq_dit_flux2 *s, oq_dit_flu
     OQ_TRY(oq_declare_vector(b, &l->norm_q, "attn.norm_q.weight", s->head_dim));
     OQ_TRY(oq_declare_vector(b, &l->norm_k, "attn.norm_k.weight", s->head_dim));
     OQ_TRY(oq_declare_attention(b, &l->attention, "attn", spec));
-    return oq_declare_linear(b, &l->out, "attn.to_out", D, D + F, OQ_WANTS(OQ_FUSE_ADD), NULL);
+    return oq_declare_linear(b, &l->out, "attn.to_out", D, D + F, OQ_WANTS(OQ_FUSE_ADD | OQ_FUSE_PRE), NULL);
 }
 
 static oq_status declare_blocks(oq_builder *b, oq_dit_flux2 *s)

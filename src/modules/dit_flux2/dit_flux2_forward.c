@@ -74,9 +74,11 @@ static oq_status single_forward(oq_exec *ex, const oq_dit_flux2 *s, const oq_dit
     OQ_TRY(oq_tmp(ex, n, D + F, &both));
     OQ_TRY(oq_linear_rows_forward(ex, &l->in, in, &rows, NULL));
     OQ_TRY(oq_dit_heads_forward(ex, &heads, call, oq_tensor_cols(in, 0, 3 * D), oq_tensor_cols(both, 0, D)));
-    OQ_TRY(oq_glu_forward(ex, OQ_SILU, oq_tensor_cols(both, D, F), oq_tensor_cols(in, 3 * D, F),
-                          oq_tensor_cols(in, 3 * D + F, F)));
-    OQ_TRY(oq_linear_post_forward(ex, &l->out, call->u, both, &add));
+    const oq_pre gated = {.unary = OQ_SILU,
+                          .a = oq_tensor_cols(in, 3 * D, F),
+                          .b = oq_tensor_cols(in, 3 * D + F, F),
+                          .from = D};
+    OQ_TRY(oq_linear_pre_forward(ex, &l->out, call->u, both, &gated, &add));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }
@@ -135,6 +137,33 @@ static oq_status blocks_forward(oq_exec *ex, const oq_dit_flux2 *s, const oq_dit
     return OQ_OK;
 }
 
+typedef struct step_args {
+    const oq_dit_flux2 *s;
+    const oq_dit_flux2_condition *c;
+    const oq_dit_call *call;
+    oq_tensor x, y;
+    const char *trace;
+} step_args;
+
+/* What every step does alike, once its conditioning is made. */
+static oq_status step_forward(oq_exec *ex, void *user)
+{
+    const step_args *a = user;
+    const oq_mark mark = oq_mark_get(ex);
+    oq_dit_call call = *a->call;
+    oq_tensor single;
+    const oq_tensor image = oq_tensor_rows(call.u, a->c->n_text, a->c->n_image);
+    OQ_TRY(modulations(ex, a->s, &call, &single, a->trace));
+    OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(call.u, 0, a->c->n_text), a->c->text));
+    OQ_TRY(oq_linear_forward(ex, &a->s->x_embedder, image, a->x));
+    if (a->trace) OQ_TRY(oq_trace_put(ex, image, NULL, 0, "%s.x_embedder", a->trace));
+    OQ_TRY(blocks_forward(ex, a->s, &call, single, a->trace));
+    OQ_TRY(oq_dit_final_forward(ex, &a->s->final_mod, &a->s->proj_out, &call,
+                                oq_tensor_rows(image, 0, a->y.rows), a->y, a->trace));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
 oq_status oq_dit_flux2_forward(oq_exec *ex, const oq_dit_flux2 *s, const oq_dit_flux2_condition *c,
                                oq_tensor x, float t, float guidance, oq_tensor y, const char *trace)
 {
@@ -144,18 +173,12 @@ oq_status oq_dit_flux2_forward(oq_exec *ex, const oq_dit_flux2 *s, const oq_dit_
                        (long long)s->in_channels);
     const oq_mark mark = oq_mark_get(ex);
     oq_dit_call call = {.shape = &s->shape, .n_text = c->n_text, .cos = c->cos, .sin = c->sin};
-    oq_tensor single;
+    step_args args = {.s = s, .c = c, .call = &call, .x = x, .y = y, .trace = trace};
     OQ_TRY(oq_tmp(ex, 1, s->shape.dim, &call.act));
     OQ_TRY(oq_tmp(ex, c->n_text + c->n_image, s->shape.dim, &call.u));
-    const oq_tensor image = oq_tensor_rows(call.u, c->n_text, c->n_image);
     OQ_TRY(conditioning(ex, s, t, guidance, call.act, trace));
-    OQ_TRY(modulations(ex, s, &call, &single, trace));
-    OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(call.u, 0, c->n_text), c->text));
-    OQ_TRY(oq_linear_forward(ex, &s->x_embedder, image, x));
-    if (trace) OQ_TRY(oq_trace_put(ex, image, NULL, 0, "%s.x_embedder", trace));
-    OQ_TRY(blocks_forward(ex, s, &call, single, trace));
-    OQ_TRY(oq_dit_final_forward(ex, &s->final_mod, &s->proj_out, &call, oq_tensor_rows(image, 0, y.rows), y,
-                                trace));
+    OQ_TRY(oq_repeat(ex, oq_repeat_key(oq_repeat_key((uintptr_t)x.data, y.data), c->text.data), step_forward,
+                     &args));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }

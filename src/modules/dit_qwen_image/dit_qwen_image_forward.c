@@ -138,6 +138,27 @@ static oq_status blocks_forward(oq_exec *ex, const oq_dit_qwen_image *s, oq_dit_
     return OQ_OK;
 }
 
+typedef struct step_args {
+    const oq_dit_qwen_image *s;
+    const oq_dit_qwen_image_condition *c;
+    oq_dit_call *call;
+    oq_tensor x, y;
+    const char *trace;
+} step_args;
+
+/* What every step does alike, once its conditioning is made. */
+static oq_status step_forward(oq_exec *ex, void *user)
+{
+    const step_args *a = user;
+    const oq_dit_qwen_image_condition *c = a->c;
+    const oq_tensor image = oq_tensor_rows(a->call->u, c->n_text, c->n_image);
+    OQ_TRY(oq_linear_forward(ex, &a->s->img_in, image, a->x));
+    if (a->trace) OQ_TRY(oq_trace_put(ex, image, NULL, 0, "%s.img_in", a->trace));
+    OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(a->call->u, 0, c->n_text), c->text));
+    OQ_TRY(blocks_forward(ex, a->s, a->call, a->trace));
+    return oq_dit_final_forward(ex, &a->s->final_mod, &a->s->proj_out, a->call, image, a->y, a->trace);
+}
+
 oq_status oq_dit_qwen_image_forward(oq_exec *ex, const oq_dit_qwen_image *s,
                                     const oq_dit_qwen_image_condition *c, oq_tensor x, float t, oq_tensor y,
                                     const char *trace)
@@ -149,15 +170,12 @@ oq_status oq_dit_qwen_image_forward(oq_exec *ex, const oq_dit_qwen_image *s,
                        (long long)c->n_image, (long long)s->in_channels);
     const oq_mark mark = oq_mark_get(ex);
     oq_dit_call call = {.shape = &s->shape, .n_text = c->n_text, .cos = c->cos, .sin = c->sin};
+    step_args args = {.s = s, .c = c, .call = &call, .x = x, .y = y, .trace = trace};
     OQ_TRY(oq_tmp(ex, 1, s->dim, &call.act));
     OQ_TRY(oq_tmp(ex, c->n_text + c->n_image, s->dim, &call.u));
     OQ_TRY(timestep_forward(ex, s, t, call.act, trace));
-    const oq_tensor image = oq_tensor_rows(call.u, c->n_text, c->n_image);
-    OQ_TRY(oq_linear_forward(ex, &s->img_in, image, x));
-    if (trace) OQ_TRY(oq_trace_put(ex, image, NULL, 0, "%s.img_in", trace));
-    OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(call.u, 0, c->n_text), c->text));
-    OQ_TRY(blocks_forward(ex, s, &call, trace));
-    OQ_TRY(oq_dit_final_forward(ex, &s->final_mod, &s->proj_out, &call, image, y, trace));
+    OQ_TRY(oq_repeat(ex, oq_repeat_key(oq_repeat_key((uintptr_t)x.data, y.data), c->text.data), step_forward,
+                     &args));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }

@@ -91,7 +91,8 @@ static oq_status declare_block(oq_builder *b, const oq_dit_wan *s, oq_dit_wan_bl
     OQ_TRY(declare_cross_attention(b, s, block));
     OQ_TRY(oq_declare_linear(b, &block->up, "ffn.net.0.proj", F, D,
                              OQ_BIAS | OQ_WANTS(OQ_FUSE_ROWS | OQ_FUSE_UNARY), NULL));
-    return oq_declare_linear(b, &block->down, "ffn.net.2", D, F, OQ_BIAS | OQ_WANTS(OQ_FUSE_ADD), NULL);
+    return oq_declare_linear(b, &block->down, "ffn.net.2", D, F,
+                             OQ_BIAS | OQ_WANTS(OQ_FUSE_ADD | OQ_FUSE_PRE), NULL);
 }
 
 static oq_status declare_embedders(oq_builder *b, oq_dit_wan *s)

@@ -119,7 +119,22 @@ static oq_status cross_attention(oq_exec *ex, const step *p, const oq_dit_wan_bl
     return OQ_OK;
 }
 
+/* x += gate * down(gelu(up(modulated norm of x))) */
 static oq_status mlp(oq_exec *ex, const step *p, const oq_dit_wan_block *b)
+{
+    const oq_post gelu = {.kind = OQ_POST_UNARY, .unary = OQ_GELU_TANH};
+    for (int r = 0; r < p->n_ranges; r++) {
+        const oq_tensor x = rows_of(p, r, p->x);
+        const oq_rows rows = modulated(p, r, x, SHIFT_MLP, SCALE_MLP);
+        const oq_post add = {.kind = OQ_POST_ADD, .residual = x, .gate = mod_row(p, r, GATE_MLP)};
+        const oq_pair pair = {.first = &b->up, .second = &b->down, .rows = &rows, .act = &gelu, .post = &add};
+        OQ_TRY(oq_pair_forward(ex, &pair, x));
+    }
+    return OQ_OK;
+}
+
+/* The same in two, with what is between them traced. */
+static oq_status mlp_traced(oq_exec *ex, const step *p, const oq_dit_wan_block *b)
 {
     const oq_mark mark = oq_mark_get(ex);
     const oq_post gelu = {.kind = OQ_POST_UNARY, .unary = OQ_GELU_TANH};
@@ -140,7 +155,8 @@ static oq_status block_forward(oq_exec *ex, step *p, int64_t layer)
         OQ_TRY(oq_add_forward(ex, p->ranges[r].mod, oq_vector_tensor(&b->table), p->ranges[r].time));
     OQ_TRY(self_attention(ex, p, b));
     OQ_TRY(cross_attention(ex, p, b, layer));
-    return mlp(ex, p, b);
+    if (ex->measure || p->trace) OQ_TRY(mlp_traced(ex, p, b)); /* measuring takes the scratch of either */
+    return p->trace ? OQ_OK : mlp(ex, p, b);
 }
 
 /* ---- what steps share ---------------------------------------------------------------------------------- */
@@ -346,6 +362,38 @@ static oq_status check_shapes(oq_exec *ex, const oq_dit_wan *s, const oq_dit_wan
         (long long)s->in_channels, (long long)s->out_channels, (long long)g->n);
 }
 
+typedef struct step_args {
+    step *p;
+    oq_tensor x, y;
+    const char *trace;
+} step_args;
+
+/* What every step does alike, once its times are made. */
+static oq_status step_forward(oq_exec *ex, void *user)
+{
+    const step_args *a = user;
+    step *p = a->p;
+    char name[96];
+    OQ_TRY(embed(ex, p, a->x));
+    for (int64_t i = 0; i < p->s->n_layers; i++) {
+        if (a->trace) snprintf(name, sizeof name, "%s.block%lld", a->trace, (long long)i);
+        p->trace = a->trace && i == 0 ? name : NULL;
+        OQ_TRY(block_forward(ex, p, i));
+        if (a->trace) OQ_TRY(oq_trace_put(ex, p->x, NULL, 0, "%s", name));
+    }
+    return head(ex, p, a->y, a->trace);
+}
+
+/* Two experts may run in one request, and a step may have one time or two. */
+static uint64_t step_key(const step_args *a)
+{
+    uint64_t key = oq_repeat_key((uintptr_t)a->x.data, a->y.data);
+    key = oq_repeat_key(oq_repeat_key(key, a->p->s), a->p->text);
+    for (int r = 0; r < a->p->n_ranges; r++)
+        key = oq_repeat_key(key, (const void *)(uintptr_t)a->p->ranges[r].n);
+    return key;
+}
+
 oq_status oq_dit_wan_forward(oq_exec *ex, const oq_dit_wan *s, const oq_dit_wan_grid *g,
                              const oq_dit_wan_condition *c, oq_tensor x, const oq_dit_wan_time *times,
                              int n_times, oq_tensor y, const char *trace)
@@ -353,20 +401,13 @@ oq_status oq_dit_wan_forward(oq_exec *ex, const oq_dit_wan *s, const oq_dit_wan_
     OQ_TRY(check_shapes(ex, s, g, x, y, times, n_times));
     const oq_mark mark = oq_mark_get(ex);
     step p = {.s = s, .grid = g, .text = c, .n_ranges = n_times};
-    char name[96];
+    step_args args = {.p = &p, .x = x, .y = y, .trace = trace};
     OQ_TRY(oq_tmp(ex, g->n, s->dim, &p.x));
     for (int i = 0; i < n_times; i++) {
         p.ranges[i] = (range){.first = i ? p.ranges[i - 1].first + p.ranges[i - 1].n : 0, .n = times[i].n};
         OQ_TRY(time_forward(ex, s, times[i].t, &p.ranges[i], i == n_times - 1 ? trace : NULL));
     }
-    OQ_TRY(embed(ex, &p, x));
-    for (int64_t i = 0; i < s->n_layers; i++) {
-        if (trace) snprintf(name, sizeof name, "%s.block%lld", trace, (long long)i);
-        p.trace = trace && i == 0 ? name : NULL;
-        OQ_TRY(block_forward(ex, &p, i));
-        if (trace) OQ_TRY(oq_trace_put(ex, p.x, NULL, 0, "%s", name));
-    }
-    OQ_TRY(head(ex, &p, y, trace));
+    OQ_TRY(oq_repeat(ex, step_key(&args), step_forward, &args));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }

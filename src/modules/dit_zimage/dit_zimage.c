@@ -97,7 +97,8 @@ static oq_status declare_block(oq_builder *b, const oq_dit_zimage *s, oq_dit_zim
     if (!modulated) block->attention.plain = block->attention.dense = "attends once, before the steps";
     OQ_TRY(oq_declare_fused(b, &block->w13, "feed_forward.w13", s->dim, OQ_WANTS(OQ_FUSE_ROWS | OQ_FUSE_GLU),
                             w13, 2, NULL));
-    OQ_TRY(oq_declare_linear(b, &block->w2, "feed_forward.w2", s->dim, s->ffn_dim, 0, NULL));
+    OQ_TRY(
+        oq_declare_linear(b, &block->w2, "feed_forward.w2", s->dim, s->ffn_dim, OQ_WANTS(OQ_FUSE_PRE), NULL));
     OQ_TRY(oq_declare_vector(b, &block->attention_norm1, "attention_norm1.weight", s->dim));
     OQ_TRY(oq_declare_vector(b, &block->attention_norm2, "attention_norm2.weight", s->dim));
     OQ_TRY(oq_declare_vector(b, &block->ffn_norm1, "ffn_norm1.weight", s->dim));

@@ -47,6 +47,7 @@ typedef struct oq_dit_zimage_steps {
     oq_tensor t;           /* [n, t_dim]: embeddings */
     oq_tensor modulation;  /* [modulated blocks * n, 4 dim], block after block: 1 + scale, tanh(gate) of attention and FFN */
     oq_tensor final_scale; /* [n, dim]: 1 + scale */
+    oq_tensor now, final_now; /* [modulated blocks, 4 dim], [1, dim]: of the step that runs */
     oq_tensor ones;        /* [1, dim]: 1 + scale is rounded like an operation of its own */
 } oq_dit_zimage_steps;
 

@@ -81,10 +81,8 @@ static oq_status ffn_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_z
                           .norm = rms(&b->ffn_norm1, s->eps),
                           .scale = a->m.scale_ffn};
     const oq_post gated = {.kind = OQ_POST_GLU, .unary = OQ_SILU};
-    oq_tensor w1;
-    OQ_TRY(oq_tmp(ex, a->x.rows, s->ffn_dim, &w1));
-    OQ_TRY(oq_linear_rows_forward(ex, &b->w13, w1, &rows, &gated));
-    OQ_TRY(oq_linear_forward(ex, &b->w2, o, w1));
+    const oq_pair pair = {.first = &b->w13, .second = &b->w2, .rows = &rows, .act = &gated};
+    OQ_TRY(oq_pair_forward(ex, &pair, o));
     return a->trace ? oq_trace_put(ex, o, NULL, 0, "%s.feed_forward", a->trace) : OQ_OK;
 }
 
@@ -222,6 +220,8 @@ oq_status oq_dit_zimage_steps_new(oq_exec *ex, const oq_dit_zimage *s, int64_t n
     OQ_TRY(oq_tmp(ex, n, s->t_dim, &out->t));
     OQ_TRY(oq_tmp(ex, (s->n_refiners + s->n_layers) * n, 4 * s->dim, &out->modulation));
     OQ_TRY(oq_tmp(ex, n, s->dim, &out->final_scale));
+    OQ_TRY(oq_tmp(ex, s->n_refiners + s->n_layers, 4 * s->dim, &out->now));
+    OQ_TRY(oq_tmp(ex, 1, s->dim, &out->final_now));
     return oq_tmp(ex, 1, s->dim, &out->ones);
 }
 
@@ -360,15 +360,24 @@ static oq_status final_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit
     return OQ_OK;
 }
 
-static modulation modulation_at(const oq_dit_zimage_steps *steps, int64_t block, int64_t step)
+static modulation modulation_now(const oq_dit_zimage_steps *steps, int64_t block)
 {
-    return modulation_of(oq_tensor_rows(block_rows(steps, block), step, 1));
+    return modulation_of(oq_tensor_rows(steps->now, block, 1));
+}
+
+/* The rows of one step, in a place that is the same in every step. */
+static oq_status begin_step(oq_exec *ex, const oq_dit_zimage_steps *steps, int64_t step)
+{
+    oq_tensor rows = oq_tensor_rows(steps->modulation, step, 1);
+    rows.rows = steps->now.rows;
+    rows.ld *= steps->n;
+    OQ_TRY(oq_copy_forward(ex, steps->now, rows));
+    return oq_copy_forward(ex, steps->final_now, oq_tensor_rows(steps->final_scale, step, 1));
 }
 
 /* The joint layers over u: [n_image_padded + n_caption_padded, D]. */
 static oq_status layers_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
-                                const oq_dit_zimage_steps *steps, int64_t step, oq_tensor u,
-                                const char *trace)
+                                const oq_dit_zimage_steps *steps, oq_tensor u, const char *trace)
 {
     char first[128];
     if (trace) snprintf(first, sizeof first, "%s.layers.0", trace);
@@ -376,7 +385,7 @@ static oq_status layers_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_di
         const block_args args = {.x = u,
                                  .cos = c->cos,
                                  .sin = c->sin,
-                                 .m = modulation_at(steps, s->n_refiners + i, step),
+                                 .m = modulation_now(steps, s->n_refiners + i),
                                  .trace = trace && i == 0 ? first : NULL};
         OQ_TRY(block_forward(ex, s, &s->layers[i], &args));
         if (trace) OQ_TRY(oq_trace_put(ex, u, NULL, 0, "%s.layers.%lld", trace, (long long)i));
@@ -386,7 +395,7 @@ static oq_status layers_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_di
 
 /* image: [n_image_padded, D] = refined patches of x */
 static oq_status refine_image(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
-                              const oq_dit_zimage_steps *steps, int64_t step, oq_tensor x, oq_tensor image,
+                              const oq_dit_zimage_steps *steps, oq_tensor x, oq_tensor image,
                               const char *trace)
 {
     OQ_TRY(embed_image(ex, s, c, x, image, trace));
@@ -394,29 +403,46 @@ static oq_status refine_image(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_
         const block_args args = {.x = image,
                                  .cos = oq_tensor_rows(c->cos, 0, c->n_image_padded),
                                  .sin = oq_tensor_rows(c->sin, 0, c->n_image_padded),
-                                 .m = modulation_at(steps, i, step)};
+                                 .m = modulation_now(steps, i)};
         OQ_TRY(block_forward(ex, s, &s->noise_refiner[i], &args));
     }
     return trace ? oq_trace_put(ex, image, NULL, 0, "%s.noise_refiner", trace) : OQ_OK;
+}
+
+typedef struct step_args {
+    const oq_dit_zimage *s;
+    const oq_dit_zimage_condition *c;
+    const oq_dit_zimage_steps *steps;
+    oq_tensor x, y;
+    const char *trace;
+} step_args;
+
+/* What every step does alike. */
+static oq_status step_forward(oq_exec *ex, void *user)
+{
+    const step_args *a = user;
+    const oq_dit_zimage_condition *c = a->c;
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor u;
+    OQ_TRY(oq_tmp(ex, c->n_image_padded + c->n_caption_padded, a->s->dim, &u));
+    OQ_TRY(refine_image(ex, a->s, c, a->steps, a->x, oq_tensor_rows(u, 0, c->n_image_padded), a->trace));
+    OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(u, c->n_image_padded, c->n_caption_padded), c->context));
+    OQ_TRY(layers_forward(ex, a->s, c, a->steps, u, a->trace));
+    OQ_TRY(final_forward(ex, a->s, c, oq_tensor_rows(u, 0, c->n_image), a->steps->final_now, a->y));
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
 }
 
 oq_status oq_dit_zimage_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_condition *c,
                                 const oq_dit_zimage_steps *steps, int64_t step, oq_tensor x, oq_tensor y,
                                 const char *trace)
 {
+    step_args args = {.s = s, .c = c, .steps = steps, .x = x, .y = y, .trace = trace};
     if (x.rows != s->in_channels || x.cols != c->h * c->w || y.rows != x.rows || y.cols != x.cols)
         return oq_fail(ex->env, OQ_E_ARG,
                        "transformer: latent [%lld,%lld] does not fit %lld channels of %lld x %lld",
                        (long long)x.rows, (long long)x.cols, (long long)s->in_channels, (long long)c->h,
                        (long long)c->w);
-    const oq_mark mark = oq_mark_get(ex);
-    oq_tensor u;
-    OQ_TRY(oq_tmp(ex, c->n_image_padded + c->n_caption_padded, s->dim, &u));
-    OQ_TRY(refine_image(ex, s, c, steps, step, x, oq_tensor_rows(u, 0, c->n_image_padded), trace));
-    OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(u, c->n_image_padded, c->n_caption_padded), c->context));
-    OQ_TRY(layers_forward(ex, s, c, steps, step, u, trace));
-    OQ_TRY(final_forward(ex, s, c, oq_tensor_rows(u, 0, c->n_image),
-                         oq_tensor_rows(steps->final_scale, step, 1), y));
-    oq_mark_reset(ex, mark);
-    return OQ_OK;
+    OQ_TRY(begin_step(ex, steps, step));
+    return oq_repeat(ex, oq_repeat_key(oq_repeat_key((uintptr_t)x.data, y.data), c), step_forward, &args);
 }
