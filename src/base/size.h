@@ -36,6 +36,11 @@ static inline int64_t oq_min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static inline size_t oq_min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 static inline int64_t oq_max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;

@@ -248,6 +248,9 @@ static const oq_option_info rows[] = {
      "threads of the command; a library user sets them in oq_env_params"},
     {"device", NULL, OQ_OPTION_STRING, 0, 0, NULL, "auto", MODELS, "run", "NAME",
      "auto, cpu, cuda or cuda:N"},
+    {"max-memory", NULL, OQ_OPTION_STRING, 0, 0, NULL, "all of the device's", MODELS, "run", "SIZE",
+     "of a device with memory of its own (12GiB): weights beyond it stay in host memory and come over when "
+     "they are used"},
     {"cpu", NULL, OQ_OPTION_CHOICE, 0, 0, "auto,ref,avx2,avxvnni,avx512,avx512vnni,avx512bf16,amx", "auto",
      MODELS, "run", "LEVEL", "use no CPU feature above this level"},
     {"dtype", NULL, OQ_OPTION_CHOICE, 0, 0, "bf16,fp32", "bf16", MODELS, "run", "TYPE",
@@ -273,7 +276,6 @@ static const oq_option_later later[] = {
     {"kv-cache-dtype", LLM_CACHE},
     {"kv-cache-skip-steps", LLM_CACHE},
     {"kv-cache-skip-layers", LLM_CACHE},
-    {"max-memory", LATER},
     {"model-class-name", LATER},
     {"step-execution", LATER},
     {"tensor-parallel-size", PARALLEL},

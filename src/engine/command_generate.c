@@ -238,6 +238,8 @@ static oq_json *report_json(const run *r, double total_s)
 {
     oq_json *o = oq_json_new_object(), *memory = oq_json_new_object();
     oq_json_set(memory, "weights_bytes", oq_json_new_int((int64_t)r->model->plan->weights_bytes));
+    if (r->model->plan->stream_bytes)
+        oq_json_set(memory, "stream_bytes", oq_json_new_int((int64_t)r->model->plan->stream_bytes));
     oq_json_set(memory, "scratch_bytes", oq_json_new_int((int64_t)r->media->scratch_bytes));
     oq_json_set(memory, "peak_rss_bytes", oq_json_new_int((int64_t)oq_peak_rss_bytes()));
     oq_json_set(o, "outputs", outputs_json(r));
@@ -262,6 +264,11 @@ static void report_text(const run *r, double total_s, oq_strbuf *out)
                      t->denoise_s, t->decode_s, r->save_s, total_s);
     oq_strbuf_puts(out, "memory: weights ");
     oq_strbuf_put_bytes(out, r->model->plan->weights_bytes);
+    if (r->model->plan->stream_bytes) {
+        oq_strbuf_puts(out, " (");
+        oq_strbuf_put_bytes(out, r->model->plan->stream_bytes);
+        oq_strbuf_puts(out, " streamed from host memory)");
+    }
     oq_strbuf_puts(out, ", scratch ");
     oq_strbuf_put_bytes(out, r->media->scratch_bytes);
     oq_strbuf_puts(out, ", peak of the process ");

@@ -38,6 +38,14 @@ static oq_status media_new(oq_env *env, const oq_request *request, oq_media **ou
     return OQ_OK;
 }
 
+/* Steps in which every layer does the same have the same number: what recorded steps are told apart by. */
+static oq_status step_kinds(oq_env *env, const oq_model *model, const oq_request *request, uint64_t **out)
+{
+    OQ_TRY(oq_new(env, (size_t)request->steps, sizeof **out, "step kinds", out));
+    for (int i = 0; i < request->steps; i++) (*out)[i] = oq_plan_step_kind(model->plan, i);
+    return OQ_OK;
+}
+
 static oq_status run(oq_env *env, const oq_model *model, const oq_request *request, const oq_run_hooks *hooks,
                      oq_media *media)
 {
@@ -46,14 +54,22 @@ static oq_status run(oq_env *env, const oq_model *model, const oq_request *reque
     OQ_TRY(oq_request_measure(env, model, request, &media->scratch_bytes, NULL));
     if (!oq_request_fits(model, request, media->scratch_bytes, lacks, sizeof lacks))
         return oq_fail(env, OQ_E_NOMEM, "%s", lacks);
-    OQ_TRY(model->backend->buffer_new(env, model->device, media->scratch_bytes, &scratch));
+    uint64_t *kinds = NULL;
+    if (model->backend->graph_replay && !model->plan->stream_bytes)
+        OQ_TRY(step_kinds(env, model, request, &kinds));
+    oq_status st = model->backend->buffer_new(env, model->device, media->scratch_bytes, &scratch);
+    if (st != OQ_OK) {
+        oq_free(env, kinds);
+        return st;
+    }
     oq_exec ex = {.env = env,
                   .backend = model->backend,
                   .device = model->device,
                   .ops = model->backend->ops(model->device),
                   .compute = model->plan->compute,
                   .base = scratch,
-                  .size = media->scratch_bytes};
+                  .size = media->scratch_bytes,
+                  .step_kinds = kinds};
     if (hooks) {
         ex.observer = hooks->observer;
         ex.attention_observer = hooks->attention_observer;
@@ -63,10 +79,12 @@ static oq_status run(oq_env *env, const oq_model *model, const oq_request *reque
     }
     oq_pool *const pool = model->backend->host_memory ? env->pool : NULL; /* who computes stays awake */
     oq_pool_hot_begin(pool);
-    oq_status st = model->type->run(&ex, model->self, request, &media->timing);
+    st = model->type->run(&ex, model->self, request, &media->timing);
     if (st == OQ_OK) st = model->backend->sync(env, model->device);
     oq_pool_hot_end(pool);
+    if (kinds) model->backend->graph_clear(model->device);
     model->backend->buffer_free(env, model->device, scratch);
+    oq_free(env, kinds);
     return st;
 }
 

@@ -4,8 +4,12 @@
 #include "base/names.h"
 #include "engine/backend_list.h"
 
+#include <ctype.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* ---- which pipeline ------------------------------------------------------------------------------------ */
 
@@ -229,6 +233,25 @@ static oq_status attach_loras(oq_env *env, oq_model *model, const oq_options *op
     return st;
 }
 
+/* --max-memory 12GiB: digits, then B, K, M, G or T in powers of 1024. */
+static oq_status limit_memory(oq_env *env, oq_model *model, const oq_options *options)
+{
+    static const char units[] = "BKMGT";
+    const char *const text = oq_options_text(options, "max-memory", NULL);
+    if (!text) return OQ_OK;
+    char *end = NULL;
+    const double number = strtod(text, &end);
+    const char *const unit = *end ? strchr(units, toupper((unsigned char)*end)) : units;
+    const char *const rest = *end ? end + 1 : end;
+    if (end == text || !unit || !(number > 0) ||
+        (*rest && strcasecmp(rest, "B") != 0 && strcasecmp(rest, "iB") != 0))
+        return oq_fail(env, OQ_E_ARG, "--max-memory '%s': want a size such as 12GiB, 800M or 8589934592",
+                       text);
+    const double bytes = number * exp2(10.0 * (double)(unit - units));
+    if (bytes >= 0x1p62) return oq_fail(env, OQ_E_ARG, "--max-memory '%s' is larger than any memory", text);
+    return oq_plan_limit(model->plan, (size_t)bytes);
+}
+
 static oq_status measure(oq_env *env, oq_model *model, const oq_options *options)
 {
     oq_arena arena;
@@ -237,6 +260,7 @@ static oq_status measure(oq_env *env, oq_model *model, const oq_options *options
     oq_status st = oq_request_make(env, model, options, &arena, &request);
     if (st == OQ_OK)
         st = oq_request_measure(env, model, &request, &model->plan->scratch_bytes, model->plan->phase_bytes);
+    if (st == OQ_OK) st = limit_memory(env, model, options);
     if (st == OQ_OK) /* loading refuses it; a plan tells it */
         oq_request_fits(model, &request, model->plan->scratch_bytes, model->lacks, sizeof model->lacks);
     oq_arena_deinit(&arena);

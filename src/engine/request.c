@@ -243,6 +243,7 @@ oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *
 
 static size_t machine_memory(const oq_model *model)
 {
+    if (model->plan->limit_bytes) return model->plan->limit_bytes;
     if (model->backend->host_memory) return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     oq_device_info info = {0};
     model->backend->info(model->device, &info);
@@ -267,12 +268,12 @@ oq_status oq_request_measure(oq_env *env, const oq_model *model, const oq_reques
 bool oq_request_fits(const oq_model *model, const oq_request *request, size_t scratch_bytes, char *why,
                      size_t size)
 {
-    const size_t have = machine_memory(model);
+    const size_t have = machine_memory(model), weights = oq_plan_device_bytes(model->plan);
     size_t need;
-    if (oq_size_add(scratch_bytes, model->plan->weights_bytes, &need) && (!have || need <= have)) return true;
+    if (oq_size_add(scratch_bytes, weights, &need) && (!have || need <= have)) return true;
     snprintf(why, size,
              "%lld x %lld pixels need %.2f GiB of scratch and %.2f GiB of weights, this machine has %.2f GiB",
              (long long)request->width, (long long)request->height, (double)scratch_bytes / 1073741824.0,
-             (double)model->plan->weights_bytes / 1073741824.0, (double)have / 1073741824.0);
+             (double)weights / 1073741824.0, (double)have / 1073741824.0);
     return false;
 }

@@ -32,7 +32,7 @@ static bool is_embedding(const char *name)
 }
 
 /* Magnitudes that keep activations of deep networks in range: powers of two, so that f32 values are exact. */
-static void dummy_rule(const char *name, const int64_t *dim, int n_dims, float *scale, float *offset)
+void oq_dummy_rule(const char *name, const int64_t *dim, int n_dims, float *scale, float *offset)
 {
     const char *dot = strrchr(name, '.'), *leaf = dot ? dot + 1 : name;
     double fan_in = 1;
@@ -55,6 +55,11 @@ static void dummy_rule(const char *name, const int64_t *dim, int n_dims, float *
     }
 }
 
+uint64_t oq_dummy_seed(const char *name)
+{
+    return fnv1a64(name);
+}
+
 void oq_dummy_fill_as(float *dst, const char *name, int64_t n, float scale, float offset)
 {
     const uint64_t h = fnv1a64(name);
@@ -70,7 +75,7 @@ void oq_dummy_fill_as(float *dst, const char *name, int64_t n, float scale, floa
 void oq_dummy_fill(float *dst, const char *name, const int64_t *dim, int n_dims)
 {
     float scale, offset;
-    dummy_rule(name, dim, n_dims, &scale, &offset);
+    oq_dummy_rule(name, dim, n_dims, &scale, &offset);
     int64_t n = 1;
     for (int i = 0; i < n_dims; i++) n *= dim[i];
     oq_dummy_fill_as(dst, name, n, scale, offset);

@@ -360,6 +360,32 @@ static oq_status part_bias(const oq_loading *ld, const oq_plan_layer *layer, int
     return load_bias(ld, l->parts[i].name, l->parts[i].n, l->wide, bias);
 }
 
+oq_status oq_load_linear_bias(const oq_loading *ld, const oq_plan_layer *layer, float *bias)
+{
+    const oq_linear *l = layer->linear;
+    for (int i = 0; l->has_bias && i < l->n_parts; i++) {
+        OQ_TRY(part_bias(ld, layer, i, bias));
+        bias += l->parts[i].n;
+    }
+    return OQ_OK;
+}
+
+bool oq_load_fill(const oq_loading *ld, const oq_linear *l, void *packed)
+{
+    enum { MOST = 8 };
+    oq_dummy_part parts[MOST];
+    const oq_backend *const b = ld->plan->backend;
+    if (ld->c->ckpt || !b->fill_linear || l->n_parts > MOST) return false;
+    for (int i = 0; i < l->n_parts; i++) {
+        char name[1024];
+        const int64_t dim[2] = {l->parts[i].n, l->spec.k};
+        snprintf(name, sizeof name, "%s.weight", l->parts[i].name);
+        parts[i] = (oq_dummy_part){.seed = oq_dummy_seed(name), .rows = dim[0]};
+        oq_dummy_rule(name, dim, 2, &parts[i].scale, &parts[i].offset);
+    }
+    return b->fill_linear(ld->plan->device, &l->spec, packed, parts, l->n_parts);
+}
+
 oq_status oq_load_linear(const oq_loading *ld, const oq_plan_layer *layer, void *dst, float *bias)
 {
     const oq_linear *l = layer->linear;
@@ -374,9 +400,5 @@ oq_status oq_load_linear(const oq_loading *ld, const oq_plan_layer *layer, void 
     if (direct.tensor && !direct.whole) forget(ld, direct.tensor);
     forget_parts(ld, layer);
     free_planes(ld->env, &p);
-    for (int i = 0; st == OQ_OK && l->has_bias && i < l->n_parts; i++) {
-        st = part_bias(ld, layer, i, bias);
-        bias += l->parts[i].n;
-    }
-    return st;
+    return st == OQ_OK ? oq_load_linear_bias(ld, layer, bias) : st;
 }

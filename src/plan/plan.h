@@ -55,6 +55,9 @@ typedef struct oq_plan {
     size_t             load_bytes;    /* temporaries while loading: the largest layer, per worker */
     size_t             scratch_bytes; /* of the request; measured by the engine */
     size_t             phase_bytes[OQ_N_PHASES]; /* of it, what each phase takes at most */
+    size_t             limit_bytes;   /* of the device's memory; 0: all there is */
+    size_t             stream_bytes;  /* of weights that stay in host memory and pass through a window */
+    size_t             window_bytes;  /* of device memory; 0: nothing is streamed */
     const char       **warnings;
     size_t             n_warnings, cap_warnings;
 } oq_plan;
@@ -80,8 +83,14 @@ typedef struct oq_plan_params {
 
 oq_status oq_plan_build(oq_env *env, const oq_plan_params *params, oq_plan **out);
 void      oq_plan_free(oq_plan *plan);
+/* After scratch_bytes is known: decides which layers are streamed so that weights, window and scratch keep the limit.
+ * OQ_E_NOMEM with the numbers where even that does not. */
+oq_status oq_plan_limit(oq_plan *plan, size_t limit_bytes);
+size_t    oq_plan_device_bytes(const oq_plan *plan); /* of weights and window in the device's memory */
 /* Can a run of so many steps keep what the plan says about steps? OQ_E_CONFIG naming the valid range. */
 oq_status oq_plan_check_steps(const oq_plan *plan, int64_t steps);
+/* Equal for steps in which every layer is computed alike. */
+uint64_t  oq_plan_step_kind(const oq_plan *plan, int64_t step);
 const oq_plan_component *oq_plan_find(const oq_plan *plan, const char *component);
 oq_status oq_plan_warn(oq_plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 oq_json  *oq_plan_to_json(const oq_plan *plan);                     /* the contract of `plan --json` */

@@ -19,8 +19,11 @@ static oq_json *scheme_to_json(const oq_scheme *s)
 static const struct fusion_name {
     unsigned bit;
     const char *name;
-} fusion_names[] = {
-    {OQ_FUSE_ROWS, "rows"}, {OQ_FUSE_UNARY, "unary"}, {OQ_FUSE_GLU, "glu"}, {OQ_FUSE_ADD, "add"}};
+} fusion_names[] = {{OQ_FUSE_ROWS, "rows"},
+                    {OQ_FUSE_UNARY, "unary"},
+                    {OQ_FUSE_GLU, "glu"},
+                    {OQ_FUSE_ADD, "add"},
+                    {OQ_FUSE_PRE, "pre"}};
 
 static oq_json *fused_to_json(const oq_linear *l)
 {
@@ -115,6 +118,10 @@ oq_json *oq_plan_to_json(const oq_plan *plan)
         oq_json_set(phases, phase_words[i], oq_json_new_int((int64_t)plan->phase_bytes[i]));
     oq_json_set(json, "scratch_phases", phases);
     oq_json_set(json, "weights_bytes", oq_json_new_int((int64_t)plan->weights_bytes));
+    if (plan->stream_bytes) {
+        oq_json_set(json, "stream_bytes", oq_json_new_int((int64_t)plan->stream_bytes));
+        oq_json_set(json, "window_bytes", oq_json_new_int((int64_t)plan->window_bytes));
+    }
     oq_json_set(json, "load_bytes", oq_json_new_int((int64_t)plan->load_bytes));
     oq_json_set(json, "warnings", warnings);
     return json;
@@ -279,12 +286,23 @@ static void print_choice(const oq_plan *plan, oq_strbuf *out)
     oq_strbuf_putc(out, '\n');
 }
 
+/* What a limit of the device's memory leads to. */
+static void print_streamed(const oq_plan *plan, oq_strbuf *out)
+{
+    oq_strbuf_puts(out, " (");
+    oq_strbuf_put_bytes(out, plan->stream_bytes);
+    oq_strbuf_puts(out, " of them in host memory, through a window of ");
+    oq_strbuf_put_bytes(out, plan->window_bytes);
+    oq_strbuf_puts(out, " each time they are used)");
+}
+
 oq_status oq_plan_print(const oq_plan *plan, bool all_layers, oq_strbuf *out)
 {
     for (size_t i = 0; i < plan->n_components; i++)
         OQ_TRY(print_component(plan->env, &plan->components[i], all_layers, out));
     oq_strbuf_printf(out, "total: weights ");
     oq_strbuf_put_bytes(out, plan->weights_bytes);
+    if (plan->stream_bytes) print_streamed(plan, out);
     oq_strbuf_puts(out, ", scratch ");
     oq_strbuf_put_bytes(out, plan->scratch_bytes);
     for (int i = 1; i < OQ_N_PHASES; i++) {
