@@ -15,6 +15,15 @@
 #define OQ_CUDA_STAGES          2
 #define OQ_CUDA_PLANS           512 /* slots of the table of products; a full row of slots evicts */
 
+#define OQ_CUDA_GRAPHS          32  /* recorded steps; the oldest makes room */
+
+typedef struct oq_cuda_graph { /* of graph.c */
+    uint64_t key;
+    int state; /* 0: free */
+    cudaGraphExec_t exec;
+} oq_cuda_graph;
+
+typedef struct oq_tune_cache oq_tune_cache;
 typedef struct oq_cuda_plan oq_cuda_plan; /* one shape of product: descriptors and the chosen algorithm */
 
 struct oq_device { /* CUDA's */
@@ -34,8 +43,13 @@ struct oq_device { /* CUDA's */
     cudaEvent_t begin, end; /* of the tuner */
     int next_stage;
     oq_cuda_plan *plans;
+    oq_cuda_graph graphs[OQ_CUDA_GRAPHS];
+    unsigned next_graph;
     bool check;         /* wait after every operation, so that an error has the right name */
     bool tune;          /* measure cuBLASLt's algorithms when a shape is first met */
+    bool eager;         /* record no steps */
+    bool untuned;       /* take the first, whatever was measured before */
+    oq_tune_cache *tuned; /* NULL: untuned */
     cudaError_t failed; /* the first failure, kept for sync */
     const char *failed_op, *last_op;
     oq_ops ops;
@@ -55,11 +69,28 @@ bool oq_cuda_is_bf16(oq_tensor t);
 void oq_cuda_rows(oq_device *d, const oq_rows_args *a);
 oq_cu_rows oq_cuda_rows_of(const oq_rows_args *a);
 
+/* Bare, and each row of x is treated by itself. */
+bool oq_cuda_is_bare(const oq_scheme *s);
+
 /* Ordered: fastest first, reference last. NULL-terminated. */
 extern const oq_linear_kernel *const oq_cuda_linear_list[];
 extern const oq_attention_kernel *const oq_cuda_attention_list[];
 extern const oq_conv2d_kernel *const oq_cuda_conv2d_list[];
 void oq_cuda_ops_init(oq_ops *out);
+
+/* window.c: oq_backend's members of these names */
+oq_status oq_cuda_host_new(oq_env *env, oq_device *d, size_t bytes, void **out);
+void oq_cuda_host_free(oq_env *env, oq_device *d, void *host);
+oq_status oq_cuda_window_new(oq_env *env, oq_device *d, size_t bytes, oq_window **out);
+void oq_cuda_window_free(oq_env *env, oq_window *w);
+const void *oq_cuda_window_get(oq_window *w, const void *host, size_t bytes);
+/* graph.c: likewise */
+bool oq_cuda_graph_replay(oq_device *d, uint64_t key);
+bool oq_cuda_graph_begin(oq_device *d, uint64_t key);
+void oq_cuda_graph_end(oq_device *d, uint64_t key);
+void oq_cuda_graphs_clear(oq_device *d);
+/* linear/dummy_linear.c */
+bool oq_cuda_fill_linear(oq_device *d, const oq_linear_spec *spec, void *packed, const oq_dummy_part *parts, int n_parts);
 
 extern const oq_backend oq_backend_cuda;
 

@@ -109,6 +109,7 @@ static void device_close(oq_env *env, oq_device *d)
     if (!d) return;
     oq_cuda_enter(d);
     if (d->stream) cudaStreamSynchronize(d->stream);
+    oq_cuda_graphs_clear(d);
     oq_lt_close(env, d);
     for (int i = 0; i < OQ_CUDA_STAGES; i++) {
         if (d->staged[i]) cudaEventDestroy(d->staged[i]);
@@ -130,8 +131,13 @@ static oq_status parse_options(oq_env *env, const char *text, oq_device *d)
             d->check = true;
         else if (n == 4 && strncmp(text, "tune", n) == 0)
             d->tune = true;
+        else if (n == 7 && strncmp(text, "untuned", n) == 0)
+            d->untuned = true;
+        else if (n == 5 && strncmp(text, "eager", n) == 0)
+            d->eager = true;
         else if (n != 0 && !(n == 4 && strncmp(text, "auto", n) == 0))
-            return oq_fail(env, OQ_E_ARG, "cuda option '%.*s' is unknown: want check or tune", (int)n, text);
+            return oq_fail(env, OQ_E_ARG, "cuda option '%.*s' is unknown: want check, tune, untuned or eager",
+                           (int)n, text);
         text += n + (text[n] == ',');
     }
     return OQ_OK;
@@ -236,17 +242,11 @@ static oq_status download(oq_env *env, oq_device *d, void *dst, const void *src,
     return sync_device(env, d);
 }
 
-/* oq_scheme_is_bare is the core's. */
-static bool is_bare(const oq_scheme *s)
-{
-    return !s->smooth && !s->order && s->rotate == 0 && s->rank == 0 && !(s->outlier > 0.0f);
-}
-
 static const oq_linear_kernel *find_linear(const oq_device *d, const oq_linear_spec *spec)
 {
-    if (!is_bare(&spec->scheme)) return NULL;
+    const bool bare = oq_cuda_is_bare(&spec->scheme);
     for (const oq_linear_kernel *const *k = oq_cuda_linear_list; *k; k++)
-        if ((*k)->need <= (uint64_t)d->capability && (*k)->accepts(spec)) return *k;
+        if ((bare || (*k)->around) && (*k)->need <= (uint64_t)d->capability && (*k)->accepts(spec)) return *k;
     return NULL;
 }
 
@@ -289,6 +289,16 @@ const oq_backend oq_backend_cuda = {
     .find_attention = find_attention,
     .find_conv2d = find_conv2d,
     .ops = ops,
+    .host_new = oq_cuda_host_new,
+    .host_free = oq_cuda_host_free,
+    .window_new = oq_cuda_window_new,
+    .window_free = oq_cuda_window_free,
+    .window_get = oq_cuda_window_get,
+    .fill_linear = oq_cuda_fill_linear,
+    .graph_replay = oq_cuda_graph_replay,
+    .graph_begin = oq_cuda_graph_begin,
+    .graph_end = oq_cuda_graph_end,
+    .graph_clear = oq_cuda_graphs_clear,
 };
 
 OQ_API const oq_backend *oq_backend_entry(uint32_t abi);

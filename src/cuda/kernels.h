@@ -61,6 +61,15 @@ typedef enum oq_cu_act_scale { OQ_CU_ACT_STATIC, OQ_CU_ACT_TOKEN, OQ_CU_ACT_GROU
  * rounded up][m] (outer dimension contiguous) for groups of 128. */
 void oq_cu_quantize(cudaStream_t stream, oq_cu_type code, oq_cu_act_scale kind, const float *static_scale,
                     void *codes, float *scales, oq_cu_view x);
+/* Columns [from, k) of x made on the way: act(a) or (b.rows) act(a) * b, rounded to x's type as oq_cu_unary and oq_cu_glu
+ * would. Static and token scales alone; false: not for this case, nothing was launched. */
+typedef struct oq_cu_pre {
+    int unary;
+    oq_cu_view a, b;
+    int64_t from;
+} oq_cu_pre;
+bool oq_cu_quantize_pre(cudaStream_t stream, oq_cu_type code, oq_cu_act_scale kind, const float *static_scale,
+                        void *codes, float *scales, oq_cu_view x, const oq_cu_pre *pre);
 
 /* ---- rows.cu: what happens between two products in one pass; bits as of the operations one by one ------- */
 typedef struct oq_cu_step_norm {
@@ -146,6 +155,48 @@ bool oq_cu_group_small(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq
 size_t oq_cu_group_wgmma_work(int64_t m, int64_t k);
 bool oq_cu_group_wgmma(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w, const float *bias,
                        void *work);
+
+/* ---- dummy.cu: weights that need no file ---------------------------------------------------------------- */
+typedef struct oq_cu_dummy { /* element i: offset + scale * u(seed, i) */
+    uint64_t seed;
+    float scale, offset;
+} oq_cu_dummy;
+void oq_cu_dummy_plain(cudaStream_t stream, void *dst, oq_cu_type type, const oq_cu_dummy *d, int64_t n); /* bf16 or f32 */
+void oq_cu_dummy_amax(cudaStream_t stream, float *amax, const oq_cu_dummy *d, int64_t rows, int64_t k); /* [rows] */
+void oq_cu_dummy_one_amax(cudaStream_t stream, float *amax, int64_t rows); /* all become the largest */
+/* e4m3 or i8 codes [rows, k]; scales come as the amax that they belong to. */
+void oq_cu_dummy_codes(cudaStream_t stream, void *codes, oq_cu_type type, float *scales, const oq_cu_dummy *d, int64_t rows,
+                       int64_t k);
+
+/* ---- around.cu: what a layer does to its activations ----------------------------------------------------- */
+#define OQ_CU_AROUND_SHARED ((size_t)220 << 10) /* bytes of a row in f32, at most: a block's memory on Hopper */
+typedef struct oq_cu_around {
+    const float *smooth;  /* [k] or NULL */
+    const int32_t *order; /* [k] or NULL */
+    int rotate;           /* columns turned together; 0: none */
+} oq_cu_around;
+/* y = x smoothed (rounded to x's type), in order, rotated; not in place. False: a row is too long, nothing was launched. */
+bool oq_cu_around_prepare(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_around *a);
+/* *global = amax of x / 2688; 1 where x is all zeros. */
+void oq_cu_around_global(cudaStream_t stream, float *global, oq_cu_view x);
+/* outlier[c] = 1 where column c holds an |x| >= limit; the others become what codes of eight bits under their row's largest
+ * number stand for. */
+void oq_cu_around_outliers(cudaStream_t stream, oq_cu_view x, float limit, uint8_t *outlier);
+
+/* ---- gguf.cu: GGUF's blocks as they lie in the file ------------------------------------------------------ */
+typedef enum oq_cu_gguf_type {
+    OQ_CU_NO_GGUF, OQ_CU_Q4_0, OQ_CU_Q4_1, OQ_CU_Q5_0, OQ_CU_Q5_1, OQ_CU_Q8_0, OQ_CU_IQ4_NL,
+    OQ_CU_Q2_K, OQ_CU_Q3_K, OQ_CU_Q4_K, OQ_CU_Q5_K, OQ_CU_Q6_K, OQ_CU_IQ4_XS
+} oq_cu_gguf_type;
+typedef struct oq_cu_gguf { /* W[n,k], rows of whole blocks */
+    const uint8_t *blocks;
+    oq_cu_gguf_type type;
+    int64_t n, k;
+} oq_cu_gguf;
+/* Rows [first, first + dst.rows) -> dst [rows, k] in bf16 (rounded once) or f32; rows of dst begin at multiples of 16 bytes. */
+void oq_cu_gguf_decode(cudaStream_t stream, oq_cu_view dst, const oq_cu_gguf *w, int64_t first);
+/* y = x . W^T + bias for few rows; false: not for this case, nothing was launched. */
+bool oq_cu_gguf_small(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_gguf *w, const float *bias);
 
 /* ---- requantize.cu ------------------------------------------------------------------------------------- */
 /* How activations are rounded in blocks: 32 columns under a power of two, 2^X the least with amax / 2^X <= limit (or below

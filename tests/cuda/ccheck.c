@@ -239,6 +239,8 @@ static void check_all(ccheck *c)
     ccheck_ops(c);
     ccheck_fused(c);
     ccheck_linear(c);
+    ccheck_around(c);
+    ccheck_places(c);
     ccheck_attention(c);
     ccheck_conv2d(c);
 }

@@ -73,6 +73,8 @@ void ccheck_attention(ccheck *c);
 void ccheck_conv2d(ccheck *c);
 void ccheck_ops(ccheck *c);
 void ccheck_fused(ccheck *c);
+void ccheck_around(ccheck *c);
+void ccheck_places(ccheck *c);
 void ccheck_backend(ccheck *c);
 
 #endif

@@ -5,9 +5,10 @@
 
 static bool accepts(const oq_linear_spec *spec)
 {
+    const oq_cuda_packing p = oq_cuda_packing_of(spec);
     /* what oq_cuda_quantize knows; a scheme that no kernel accepts is refused by the plan */
-    return spec->n > 0 && spec->k > 0 && spec->scheme.act_scale <= OQ_ACT_DYNAMIC_GROUP &&
-           !oq_cuda_packing_of(spec).grouped;
+    return spec->n > 0 && spec->k > 0 && spec->scheme.act_scale <= OQ_ACT_DYNAMIC_GROUP && !p.grouped &&
+           !p.gguf;
 }
 
 static size_t scratch_bytes(const oq_linear_spec *spec, int64_t m)

@@ -8,7 +8,7 @@
 static bool accepts(const oq_linear_spec *spec)
 {
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
-    return !spec->scheme.act && p.type == OQ_CU_F32 && !p.grouped;
+    return !spec->scheme.act && p.type == OQ_CU_F32 && !p.grouped && !p.gguf;
 }
 
 static size_t scratch_bytes(const oq_linear_spec *spec, int64_t m)

@@ -53,4 +53,4 @@ const oq_linear_kernel oq_cuda_linear_wfp8_afp8_sm90 = {.name = "linear_wfp8_afp
                                                         .pack = oq_cuda_pack,
                                                         .scratch_bytes = scratch_bytes,
                                                         .run = run,
-                                                        .fuses = oq_cuda_fuses_rows};
+                                                        .fuses = oq_cuda_fuses_input};

@@ -1,6 +1,6 @@
-/* linear_wgroup_abf16_sm80.c -- group formats (MX, NVFP4, NF4, FP4, integers), their weights compressed in device memory. Few
- * rows of bf16: group_small.cu; up to hundreds on Hopper: group_wgmma.cu. More: the weights are decoded, a piece at a time, to scratch (to bf16 with one rounding, or
- * to f32 for F32 activations), then cuBLASLt. Activations that the scheme quantizes in blocks are rounded to what their
+/* linear_wgroup_abf16_sm80.c -- group formats (MX, NVFP4, NF4, FP4, integers) and GGUF's blocks, their weights compressed in
+ * device memory. Few rows: group_small.cu, gguf.cu; up to hundreds on Hopper: group_wgmma.cu. More: the weights are
+ * decoded, a piece at a time, to scratch (to bf16 with one rounding, or to f32 for F32 activations), then cuBLASLt. Activations that the scheme quantizes in blocks are rounded to what their
  * codes and scales stand for, which is exact in bf16 for MX. */
 #include "base/size.h"
 #include "cuda/linear/cuda_linear.h"
@@ -16,7 +16,23 @@
 
 static bool accepts(const oq_linear_spec *spec)
 {
-    return spec->n > 0 && spec->k > 0 && oq_cuda_packing_of(spec).grouped;
+    const oq_cuda_packing p = oq_cuda_packing_of(spec);
+    return spec->n > 0 && spec->k > 0 && (p.grouped || p.gguf);
+}
+
+/* The weights where they were packed: of one kind or the other. */
+typedef struct compressed {
+    bool blocks;
+    oq_cu_group group;
+    oq_cu_gguf gguf;
+} compressed;
+
+static compressed weights_of(const oq_linear_args *a, const oq_cuda_packing *p)
+{
+    if (p->gguf)
+        return (compressed){.blocks = true,
+                            .gguf = {.blocks = a->packed, .type = p->gguf, .n = a->spec->n, .k = a->spec->k}};
+    return (compressed){.group = oq_cuda_packed_group(p, a->packed)};
 }
 
 /* Elements from one decoded row to the next: what cuBLASLt's fast products want. */
@@ -137,11 +153,13 @@ static void product(oq_device *d, const oq_linear_args *a, oq_tensor x, const oq
 }
 
 /* Products that decode as they go; `work` is as large as the decoded weights would be. */
-static bool run_compressed(oq_device *d, const oq_linear_args *a, oq_tensor x, const oq_cu_group *w,
+static bool run_compressed(oq_device *d, const oq_linear_args *a, oq_tensor x, const compressed *weights,
                            void *work)
 {
     const bool hopper = d->capability / 10 == 9;
     const oq_cu_view xv = oq_cuda_view(x), yv = oq_cuda_view(a->y);
+    const oq_cu_group *const w = &weights->group;
+    if (weights->blocks) return oq_cu_gguf_small(d->stream, yv, xv, &weights->gguf, a->bias);
     if (x.rows <= FEW_ROWS || (x.rows <= FEW_ROWS_SM80 && !hopper))
         return oq_cu_group_small(d->stream, yv, xv, w, a->bias);
     return hopper && x.rows <= SOME_ROWS && oq_cu_group_wgmma_work(x.rows, w->k) <= weight_bytes(a->spec) &&
@@ -153,7 +171,7 @@ static void run(oq_device *d, const oq_linear_args *a)
     oq_cuda_enter(d);
     const oq_linear_spec *spec = a->spec;
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
-    const oq_cu_group w = oq_cuda_packed_group(&p, a->packed);
+    const compressed w = weights_of(a, &p);
     char *scratch = (char *)oq_align_up((size_t)a->scratch, OQ_CUDA_ALIGN);
     char *decoded = scratch + act_bytes(spec, a->x.rows), *bias16 = decoded + weight_bytes(spec);
     const oq_tensor x = effective_x(d, a, &p, scratch);
@@ -164,7 +182,10 @@ static void run(oq_device *d, const oq_linear_args *a)
         for (int64_t first = 0; first < spec->n; first += step) {
             const oq_cu_view piece = {decoded, oq_min_i64(step, spec->n - first), spec->k, row_elements(spec),
                                       bf16 ? OQ_CU_BF16 : OQ_CU_F32};
-            oq_cu_group_decode(d->stream, piece, &w, first);
+            if (w.blocks)
+                oq_cu_gguf_decode(d->stream, piece, &w.gguf, first);
+            else
+                oq_cu_group_decode(d->stream, piece, &w.group, first);
             product(d, a, x, &piece, first, bias16);
         }
     }

@@ -66,4 +66,4 @@ const oq_linear_kernel oq_cuda_linear_wi8_ai8_sm80 = {.name = "linear_wi8_ai8_sm
                                                       .pack = oq_cuda_pack,
                                                       .scratch_bytes = scratch_bytes,
                                                       .run = run,
-                                                      .fuses = oq_cuda_fuses_rows};
+                                                      .fuses = oq_cuda_fuses_input};

@@ -14,7 +14,7 @@ static bool element_is(const oq_format *f, const char *name)
     return f->element && strcmp(f->element->name, name) == 0;
 }
 
-static bool has_input(const oq_linear_spec *spec)
+bool oq_cuda_has_input(const oq_linear_spec *spec)
 {
     return spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR || spec->scheme.act_scale == OQ_ACT_STATIC_NVFP4;
 }
@@ -74,8 +74,23 @@ static oq_cuda_packing grouped_packing(oq_cuda_packing p, const oq_linear_spec *
     const size_t global = f->planes >> OQ_PLANE_GLOBAL & 1u ? f->plane_bytes(f, OQ_PLANE_GLOBAL, n, k) : 0;
     if (global) p.global_at = at, at = oq_align_up(at + global, OQ_CUDA_ALIGN);
     p.input_at = at;
-    p.bytes = at + (has_input(spec) ? OQ_CUDA_ALIGN : 0);
+    p.bytes = at + (oq_cuda_has_input(spec) ? OQ_CUDA_ALIGN : 0);
     return p;
+}
+
+/* GGUF's blocks that gguf.cu reads, whole blocks in each row. */
+static oq_cu_gguf_type gguf_of(const oq_format *f, int64_t k)
+{
+    static const struct {
+        const char *name;
+        oq_cu_gguf_type type;
+    } types[] = {{"q4_0", OQ_CU_Q4_0}, {"q4_1", OQ_CU_Q4_1}, {"q5_0", OQ_CU_Q5_0},
+                 {"q5_1", OQ_CU_Q5_1}, {"q8_0", OQ_CU_Q8_0}, {"iq4_nl", OQ_CU_IQ4_NL},
+                 {"q2_k", OQ_CU_Q2_K}, {"q3_k", OQ_CU_Q3_K}, {"q4_k", OQ_CU_Q4_K},
+                 {"q5_k", OQ_CU_Q5_K}, {"q6_k", OQ_CU_Q6_K}, {"iq4_xs", OQ_CU_IQ4_XS}};
+    for (size_t i = 0; f->block && k % f->block->elems == 0 && i < OQ_COUNT(types); i++)
+        if (strcmp(f->name, types[i].name) == 0) return types[i].type;
+    return OQ_CU_NO_GGUF;
 }
 
 oq_cuda_packing oq_cuda_packing_of(const oq_linear_spec *spec)
@@ -84,6 +99,12 @@ oq_cuda_packing oq_cuda_packing_of(const oq_linear_spec *spec)
     oq_cuda_packing p = {.type = OQ_CU_F32};
     const unsigned scaled = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE;
     if (group_of(&p.group, f, spec->n, spec->k)) return grouped_packing(p, spec);
+    p.gguf = gguf_of(f, spec->k);
+    if (p.gguf) {
+        p.input_at = oq_align_up(f->plane_bytes(f, OQ_PLANE_DATA, spec->n, spec->k), OQ_CUDA_ALIGN);
+        p.bytes = p.input_at + (oq_cuda_has_input(spec) ? OQ_CUDA_ALIGN : 0);
+        return p;
+    }
     if (element_is(f, "BF16") && f->planes == 1u << OQ_PLANE_DATA)
         p.type = OQ_CU_BF16;
     else if (element_is(f, "F8_E4M3") && f->planes == scaled)
@@ -104,7 +125,7 @@ oq_cuda_packing oq_cuda_packing_of(const oq_linear_spec *spec)
     static const size_t element[] = {4, 2, 1, 1};
     p.scale_at = oq_align_up((size_t)(spec->n * spec->k) * element[p.type], OQ_CUDA_ALIGN);
     p.input_at = oq_align_up(p.scale_at + n_scales * sizeof(float), OQ_CUDA_ALIGN);
-    p.bytes = p.input_at + (has_input(spec) ? OQ_CUDA_ALIGN : 0);
+    p.bytes = p.input_at + (oq_cuda_has_input(spec) ? OQ_CUDA_ALIGN : 0);
     return p;
 }
 
@@ -220,7 +241,8 @@ void oq_cuda_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec)
         memcpy(dst, src->plane[OQ_PLANE_DATA], f->plane_bytes(f, OQ_PLANE_DATA, spec->n, spec->k));
     if (p.scaled)
         pack_scales((float *)(void *)((char *)dst + p.scale_at), src->plane[OQ_PLANE_SCALE], &p, spec);
-    if (has_input(spec)) memcpy((char *)dst + p.input_at, src->plane[OQ_PLANE_INPUT_SCALE], sizeof(float));
+    if (oq_cuda_has_input(spec))
+        memcpy((char *)dst + p.input_at, src->plane[OQ_PLANE_INPUT_SCALE], sizeof(float));
 }
 
 static size_t scales_bytes(const oq_linear_spec *spec, int64_t m)
@@ -251,6 +273,24 @@ static bool rows_to_codes(oq_device *d, const oq_linear_args *a, oq_cu_type code
     return true;
 }
 
+/* Columns that args->pre makes: on the way to codes (true), or in x. */
+static bool pre_to_codes(oq_device *d, const oq_linear_args *a, oq_cu_type code, oq_cu_act_scale kind,
+                         const float *given, const oq_cuda_codes *codes)
+{
+    const oq_cu_pre pre = {.unary = (int)a->pre->unary,
+                           .a = oq_cuda_view(a->pre->a),
+                           .b = oq_cuda_view(a->pre->b),
+                           .from = a->pre->from};
+    const oq_cu_view x = oq_cuda_view(a->x);
+    if (oq_cu_quantize_pre(d->stream, code, kind, given, codes->data, codes->scale, x, &pre)) return true;
+    const oq_cu_view to = oq_cuda_view(oq_tensor_cols(a->x, pre.from, a->x.cols - pre.from));
+    if (pre.b.rows)
+        oq_cu_glu(d->stream, pre.unary, to, pre.a, pre.b);
+    else
+        oq_cu_unary(d->stream, pre.unary, to, pre.a);
+    return false;
+}
+
 oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows, void *at)
 {
     const oq_linear_spec *spec = a->spec;
@@ -264,15 +304,16 @@ oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t fi
         .scale = (float *)(void *)((char *)at + oq_align_up((size_t)(rows * spec->k), OQ_CUDA_ALIGN))};
     const float *given = kind == OQ_CU_ACT_STATIC ? oq_cuda_packed_input(&p, a->packed) : NULL;
     if (a->rows && rows_to_codes(d, a, code, kind, given, &codes)) return codes;
+    if (a->pre && pre_to_codes(d, a, code, kind, given, &codes)) return codes;
     oq_cu_quantize(d->stream, code, kind, given, codes.data, codes.scale,
                    oq_cuda_view(oq_tensor_rows(a->x, first, rows)));
     return codes;
 }
 
-unsigned oq_cuda_fuses_rows(const oq_linear_spec *spec)
+unsigned oq_cuda_fuses_input(const oq_linear_spec *spec)
 {
     (void)spec;
-    return OQ_FUSE_ROWS;
+    return OQ_FUSE_ROWS | OQ_FUSE_PRE;
 }
 
 void oq_cuda_linear_simt(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows,

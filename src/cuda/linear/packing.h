@@ -11,8 +11,9 @@ typedef struct oq_cuda_packing {
     oq_cu_type type;                  /* of the codes; formats without codes of their own are stored as f32 */
     bool decoded;                     /* stored by decode_row */
     bool blocks;                      /* decoded from GGUF's blocks */
+    oq_cu_gguf_type gguf;             /* GGUF's blocks as they are; nothing else but input_at and bytes has a meaning */
     bool scaled;                      /* has scales */
-    bool grouped;                     /* `group` says all; nothing else but input_at and bytes has a meaning */
+    bool grouped;                     /* `group` says all: nothing else but input_at and bytes has a meaning */
     oq_cu_group group;                /* without addresses */
     size_t zero_at, global_at;        /* byte offsets of a group format; 0: none */
     int64_t block_n, block_k;         /* of the packed scales: (1, 0) or the format's */
@@ -21,6 +22,7 @@ typedef struct oq_cuda_packing {
 } oq_cuda_packing;
 
 oq_cuda_packing oq_cuda_packing_of(const oq_linear_spec *spec);
+bool oq_cuda_has_input(const oq_linear_spec *spec); /* a static activation scale is packed */
 size_t oq_cuda_packed_bytes(const oq_linear_spec *spec);
 void oq_cuda_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec);
 
@@ -47,7 +49,8 @@ size_t oq_cuda_codes_bytes(const oq_linear_spec *spec, int64_t m);
  * straight to codes if they can be. */
 oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows, void *at);
 
-unsigned oq_cuda_fuses_rows(const oq_linear_spec *spec); /* OQ_FUSE_ROWS: `fuses` of kernels that call oq_cuda_quantize once */
+/* OQ_FUSE_ROWS and OQ_FUSE_PRE: `fuses` of kernels that call oq_cuda_quantize once. */
+unsigned oq_cuda_fuses_input(const oq_linear_spec *spec);
 
 /* Rows [first, first + rows) of the product by the reference; codes NULL: x itself. */
 void oq_cuda_linear_simt(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows,
