@@ -1,9 +1,12 @@
 /* lt.c -- cuBLASLt: one cached plan per shape, types and alignment. In cuBLASLt's column-major words our
  * row-major y[m,n] is D of n x m, w is A and x is B.
  *
- * The algorithm is the first of the library's heuristic, so that a shape always runs the same one; with
- * `tune` the fastest of sixteen, measured on the operands at hand when the shape is first met. */
+ * The algorithm is the one that was tuned on this machine, if any, else the first of the library's heuristic, so that a
+ * shape always runs the same one; with `tune` the fastest of sixteen, measured on the operands at hand when the shape is
+ * first met, and remembered. */
 #include "cuda/lt.h"
+
+#include "cuda/tune_cache.h"
 
 #include <string.h>
 
@@ -17,6 +20,8 @@ typedef struct plan_key {
     uint16_t kind;
     uint8_t w_is_kn, y_is_f32, bias, unused[3];
 } plan_key;
+
+_Static_assert(sizeof(plan_key) <= OQ_TUNE_KEY_BYTES, "a key fits into a line of the cache");
 
 struct oq_cuda_plan {
     plan_key key; /* m 0: empty */
@@ -32,12 +37,14 @@ oq_status oq_lt_open(oq_env *env, oq_device *d)
     if (st != CUBLAS_STATUS_SUCCESS)
         return oq_fail(env, OQ_E_DEVICE, "device cuda:%d: cuBLASLt cannot start: %s", d->index,
                        cublasLtGetStatusString(st));
+    if (!d->untuned) OQ_TRY(oq_tune_cache_open(env, d, sizeof(plan_key), &d->tuned));
     return oq_new(env, OQ_CUDA_PLANS, sizeof(oq_cuda_plan), "cuda plans", &d->plans);
 }
 
 void oq_lt_close(oq_env *env, oq_device *d)
 {
     if (d->lt) cublasLtDestroy(d->lt);
+    oq_tune_cache_close(env, d->tuned);
     oq_free(env, d->plans);
 }
 
@@ -183,9 +190,25 @@ static float time_algo(oq_device *d, oq_cuda_plan *p, const oq_lt_call *c, const
     return best;
 }
 
+/* What was tuned before, where the library still takes it. */
+static bool plan_recall(oq_device *d, oq_cuda_plan *p)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    const cublasLtMatmulAlgo_t *algo = d->tuned ? oq_tune_cache_find(d->tuned, &p->key) : NULL;
+    if (!algo ||
+        cublasLtMatmulAlgoCheck(d->lt, &p->op, &p->w, &p->x, &p->y, &p->y, algo, &result) !=
+            CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize > OQ_CUDA_WORKSPACE_BYTES)
+        return false;
+    p->algo = *algo;
+    p->usable = true;
+    return true;
+}
+
 static void plan_choose(oq_device *d, oq_cuda_plan *p, const oq_lt_call *c)
 {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    if (plan_recall(d, p)) return;
     const int n = plan_candidates(d, p, found);
     p->usable = n > 0;
     if (!p->usable) return;
@@ -195,6 +218,8 @@ static void plan_choose(oq_device *d, oq_cuda_plan *p, const oq_lt_call *c)
         const float ms = time_algo(d, p, c, &found[i].algo);
         if (ms >= 0.0f && (best < 0.0f || ms < best)) best = ms, p->algo = found[i].algo;
     }
+    if (d->tune && d->tuned && best >= 0.0f)
+        oq_tune_cache_put(d->env, d->tuned, &p->key, &p->algo, (double)best * 1e3);
 }
 
 static oq_cuda_plan *plan_for(oq_device *d, const oq_lt_call *c)
