@@ -202,6 +202,54 @@ static __device__ __forceinline__ int word_at(int row, int word)
     return row * (DIM / 4) + (word ^ (row / 16 * 2 & 31) ^ (row & 1));
 }
 
+/* `rotate` for sixteen columns of 128: signs from one register, not from sixteen. */
+static __device__ __forceinline__ void rotate_16(float (&v)[COLS], int part)
+{
+    const float unit = 1.0f / sqrtf((float)DIM);
+    uint32_t signs = ~sign_bits[part / 2] >> part % 2 * 16;
+    asm volatile("" : "+r"(signs)); /* not kept in sixteen registers either */
+#pragma unroll
+    for (int i = 0; i < COLS; i++)
+        v[i] = __uint_as_float(__float_as_uint(__fmul_rn(v[i], unit)) ^ (signs << (31 - i) & 0x80000000u));
+#pragma unroll
+    for (int h = 1; h < COLS; h *= 2)
+#pragma unroll
+        for (int i = 0; i < COLS; i++)
+            if ((i & h) == 0) {
+                const float a = v[i], b = v[i + h];
+                v[i] = a + b, v[i + h] = a - b;
+            }
+#pragma unroll
+    for (int h = 1; h < 8; h *= 2)
+#pragma unroll
+        for (int i = 0; i < COLS; i++) {
+            const float other = __shfl_xor_sync(0xffffffffu, v[i], h);
+            v[i] = part & h ? other - v[i] : v[i] + other;
+        }
+}
+
+/* Sixteen numbers as they came, rotated again whenever they are wanted: that costs less than the registers that would hold
+ * them, since two blocks then share a multiprocessor and one's loads hide behind the other's arithmetic. */
+template <bool ROTATE> static __device__ __forceinline__ void unpacked(float (&v)[COLS], const uint4 (&u)[2], int part)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const uint32_t w[4] = {u[h].x, u[h].y, u[h].z, u[h].w};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            v[8 * h + 2 * i] = __uint_as_float(w[i] << 16), v[8 * h + 2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+    }
+    if (ROTATE) rotate_16(v, part);
+}
+
+/* Nothing is made of these before `done` is there, and what was made of them is forgotten: one step at a time needs the
+ * fewest registers. */
+static __device__ __forceinline__ void anew(uint4 (&u)[2], uint32_t done)
+{
+    asm volatile("" : "+r"(u[0].x), "+r"(u[0].y), "+r"(u[0].z), "+r"(u[0].w) : "r"(done));
+    asm volatile("" : "+r"(u[1].x), "+r"(u[1].y), "+r"(u[1].z), "+r"(u[1].w) : "r"(done));
+}
+
 /* A block of one head: its rows stay in registers between its largest magnitude and its codes. */
 template <int STEPS, bool ROTATE>
 static __device__ void code_block(const oq_cu_view &x, int64_t head, int64_t block, uint8_t *codes,
@@ -210,29 +258,22 @@ static __device__ void code_block(const oq_cu_view &x, int64_t head, int64_t blo
     constexpr int ROWS = STEPS * 4 * WARPS; /* a warp takes four rows at a step */
     __shared__ uint32_t warp_most[WARPS];
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x / 32, part = lane & 7;
-    float v[STEPS][COLS];
+    uint4 u[STEPS][2];
+    float v[COLS];
     uint32_t most = 0;
 #pragma unroll
     for (int r = 0; r < STEPS; r++) {
         const int64_t row = block * ROWS + (r * WARPS + warp) * 4 + lane / 8;
+        const uint4 *const from = (const uint4 *)((const __nv_bfloat16 *)x.data + row * x.ld + head * DIM + part * COLS);
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint4 u = make_uint4(0, 0, 0, 0);
-            if (row < x.rows)
-                u = *(const uint4 *)((const __nv_bfloat16 *)x.data + row * x.ld + head * DIM + part * COLS +
-                                     h * 8);
-            const uint32_t w[4] = {u.x, u.y, u.z, u.w};
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                v[r][8 * h + 2 * i] = bf16_bits(w[i] & 0xffffu),
-                                 v[r][8 * h + 2 * i + 1] = bf16_bits(w[i] >> 16);
-        }
+        for (int h = 0; h < 2; h++) u[r][h] = row < x.rows ? from[h] : make_uint4(0, 0, 0, 0);
     }
 #pragma unroll
     for (int r = 0; r < STEPS; r++) {
-        if (ROTATE) rotate<COLS>(v[r], part, DIM);
+        anew(u[r], most);
+        unpacked<ROTATE>(v, u[r], part);
 #pragma unroll
-        for (int i = 0; i < COLS; i++) most = max(most, magnitude(v[r][i]));
+        for (int i = 0; i < COLS; i++) most = max(most, magnitude(v[i]));
     }
     most = __reduce_max_sync(0xffffffffu, most);
     if (lane == 0) warp_most[warp] = most;
@@ -242,12 +283,16 @@ static __device__ void code_block(const oq_cu_view &x, int64_t head, int64_t blo
     const uint32_t byte = choose_power(__uint_as_float(most), 448.0f, false);
     if (threadIdx.x == 0) *scale = power_of(byte);
     const float inverse = byte == 255 ? 0.0f : power_of(254 - byte);
+    uint32_t done = most;
 #pragma unroll
     for (int r = 0; r < STEPS; r++) {
         const int row = (r * WARPS + warp) * 4 + lane / 8;
         uint32_t w[4];
+        anew(u[r], done);
+        unpacked<ROTATE>(v, u[r], part);
 #pragma unroll
-        for (int i = 0; i < 4; i++) w[i] = four_codes(&v[r][4 * i], inverse);
+        for (int i = 0; i < 4; i++) w[i] = four_codes(&v[4 * i], inverse);
+        done = w[0] ^ w[1] ^ w[2] ^ w[3];
         if (!tile)
             *(uint4 *)(codes + (int64_t)row * DIM + part * COLS) = make_uint4(w[0], w[1], w[2], w[3]);
         else
@@ -279,7 +324,7 @@ static __device__ __forceinline__ void store_keys(const uint32_t *tile, uint8_t 
             make_uint4(out[c][0], out[c][1], out[c][2], out[c][3]);
 }
 
-__global__ void __launch_bounds__(WARPS * 32) code_kernel(code_args a)
+__global__ void __launch_bounds__(WARPS * 32, 2) code_kernel(const __grid_constant__ code_args a)
 {
     extern __shared__ uint32_t tile[]; /* [keys][32 words] */
     int64_t i = blockIdx.x;

@@ -1,7 +1,7 @@
 /* elementwise.cu -- operations that touch each element once: activations, modulation, gates, copies,
  * embeddings, rotary positions, permutations. Built without contraction (fmad), so sums and products take the
  * steps of the CPU's reference and agree with it bit for bit. */
-#include "cuda/device.cuh"
+#include "cuda/activate.cuh"
 
 #define THREADS    256
 #define GRID_LIMIT (132 * 32)
@@ -40,25 +40,6 @@ template <int N, class BODY> static void each(cudaStream_t stream, int64_t rows,
         each_kernel<N><<<grid, THREADS, 0, stream>>>(rows, cols, body);
 }
 
-enum { SILU, GELU_TANH, GELU_ERF, QUICK_GELU, TANH }; /* the order of oq_unary; ops.c asserts it */
-
-static __device__ __forceinline__ float activate(int kind, float x)
-{
-    switch (kind) {
-    case SILU:
-        return x / (1.0f + expf(-x));
-    case GELU_TANH:
-        return x / (1.0f + expf(-1.5957691216057308f *
-                                (x + 0.044715f * x * x * x))); /* 1 + tanh(u) is 2 / (1 + e^-2u) */
-    case GELU_ERF:
-        return 0.5f * x * erfcf(x * -0.7071067811865476f); /* 1 + erf(u), without its cancellation */
-    case QUICK_GELU:
-        return x / (1.0f + expf(-1.702f * x));
-    default:
-        return tanhf(x);
-    }
-}
-
 template <int N> struct unary_body {
     int kind;
     oq_cu_view y, x;
@@ -67,7 +48,7 @@ template <int N> struct unary_body {
         float v[N];
         load<N>(x, r * x.ld + c, v);
 #pragma unroll
-        for (int i = 0; i < N; i++) v[i] = activate(kind, v[i]);
+        for (int i = 0; i < N; i++) v[i] = activate(kind, v[i], y.type == OQ_CU_BF16);
         store<N>(y, r * y.ld + c, v);
     }
 };
@@ -89,7 +70,7 @@ template <int N> struct glu_body {
         load<N>(a, r * a.ld + c, v);
         load<N>(b, r * b.ld + c, w);
 #pragma unroll
-        for (int i = 0; i < N; i++) v[i] = keep(y, activate(kind, v[i])) * w[i];
+        for (int i = 0; i < N; i++) v[i] = keep(y, activate(kind, v[i], y.type == OQ_CU_BF16)) * w[i];
         store<N>(y, r * y.ld + c, v);
     }
 };

@@ -15,6 +15,13 @@ static __device__ __forceinline__ float quotient(float x, float s, float inverse
     return fabsf(q) < 1e6f ? fmaf(fmaf(-q, s, x), inverse, q) : q;
 }
 
+/* The same where |x / s| is a code's magnitude: a scale that the row's own largest number led to. */
+static __device__ __forceinline__ float quotient_in_range(float x, float s, float inverse)
+{
+    const float q = x * inverse;
+    return fmaf(fmaf(-q, s, x), inverse, q);
+}
+
 static __device__ __forceinline__ uint32_t e4m3_pair(float a, float b)
 {
     return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
@@ -22,11 +29,13 @@ static __device__ __forceinline__ uint32_t e4m3_pair(float a, float b)
 
 struct coder {
     bool integer, divide; /* codes are i8; value is x / divisor, else x * factor */
+    bool ranged;          /* the scale is the numbers' own: no quotient leaves the codes' range */
     float scale;          /* stored beside the codes */
     float divisor, factor;
     __device__ __forceinline__ float value(float x) const
     {
-        return divide ? quotient(x, divisor, factor) : x * factor;
+        if (!divide) return x * factor;
+        return ranged ? quotient_in_range(x, divisor, factor) : quotient(x, divisor, factor);
     }
 };
 
@@ -45,12 +54,12 @@ static __device__ __forceinline__ coder coder_for(bool integer, oq_cu_act_scale 
     if (integer && kind != OQ_CU_ACT_STATIC) {
         const float multiplier = 127.0f / amax;
         const bool tiny = isinf(multiplier);
-        return {true, false, !ok ? nan : tiny ? 0.0f : amax / 127.0f, 0.0f, tiny || !ok ? 0.0f : multiplier};
+        return {true, false, true, !ok ? nan : tiny ? 0.0f : amax / 127.0f, 0.0f, tiny || !ok ? 0.0f : multiplier};
     }
     float s = given;
     if (kind == OQ_CU_ACT_TOKEN) s = fmaxf(amax / E4M3_MAX, 1.0f / (E4M3_MAX * 512.0f));
     if (kind == OQ_CU_ACT_GROUP) s = fmaxf(amax, 1e-12f) / E4M3_MAX;
-    return {integer, true, ok ? s : nan, s, 1.0f / s};
+    return {integer, true, kind != OQ_CU_ACT_STATIC, ok ? s : nan, s, 1.0f / s};
 }
 
 template <int N>

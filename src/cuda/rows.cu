@@ -3,10 +3,22 @@
  * each step rounds where the operation of its name would store, sums go the way of norm.cu's. */
 #include "cuda/quantize.cuh"
 
+/* block_reduce with one barrier: `part` is one of two that calls use in turn, so that nobody still reads it. */
+template <class OP> static __device__ __forceinline__ float row_reduce(float x, float *part)
+{
+    x = warp_reduce<OP>(x);
+    const int n_warps = (int)(blockDim.x >> 5);
+    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = x;
+    __syncthreads();
+    float r = OP::none;
+    for (int i = 0; i < n_warps; i++) r = OP::join(r, part[i]);
+    return n_warps == 1 ? x : r;
+}
+
 /* The row's norm in registers, as norm_row_wide of norm.cu; thread t of T has columns 8 (t + i T). */
 template <int CHUNKS>
 static __device__ __forceinline__ void normalise(float (&v)[CHUNKS][8], const oq_cu_step_norm &a,
-                                                 const oq_cu_view &as, int n_vec)
+                                                 const oq_cu_view &as, int n_vec, float (*part)[32], int &turn)
 {
     const int t = (int)threadIdx.x, step = (int)blockDim.x;
     const float cols = (float)(n_vec * 8);
@@ -16,7 +28,7 @@ static __device__ __forceinline__ void normalise(float (&v)[CHUNKS][8], const oq
         for (int i = 0; i < CHUNKS; i++)
 #pragma unroll
             for (int j = 0; j < 8; j++) sum += v[i][j];
-        mean = block_reduce<op_sum>(sum) / cols;
+        mean = row_reduce<op_sum>(sum, part[turn++ & 1]) / cols;
     }
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++)
@@ -27,7 +39,7 @@ static __device__ __forceinline__ void normalise(float (&v)[CHUNKS][8], const oq
                 squares += v[i][j] * v[i][j];
             }
         }
-    const float scale = 1.0f / sqrtf(block_reduce<op_sum>(squares) / cols + a.eps);
+    const float scale = 1.0f / sqrtf(row_reduce<op_sum>(squares, part[turn++ & 1]) / cols + a.eps);
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
         const int c = t + i * step;
@@ -51,11 +63,14 @@ static __device__ __forceinline__ int64_t row_of(const oq_cu_view &v, int64_t ro
     return v.rows == 1 ? 0 : row * v.ld;
 }
 
-template <int CHUNKS>
-__global__ void __launch_bounds__(1024) rows_kernel(const __grid_constant__ oq_cu_rows a)
+/* Registers for as many blocks a multiprocessor as keep memory busy. */
+template <int CHUNKS, int THREADS>
+__global__ void __launch_bounds__(THREADS, THREADS > 256 ? 1 : CHUNKS == 4 ? 3 : 5) rows_kernel(const __grid_constant__ oq_cu_rows a)
 {
     const int64_t row = blockIdx.x;
     const int n_vec = (int)(a.x.cols / 8), t = (int)threadIdx.x, step = (int)blockDim.x;
+    __shared__ float part[2][32];
+    int turn = 0;
     float v[CHUNKS][8];
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
@@ -71,7 +86,7 @@ __global__ void __launch_bounds__(1024) rows_kernel(const __grid_constant__ oq_c
             for (int j = 0; j < 8; j++) r[i][j] = 0.0f;
             if (t + i * step < n_vec) load<8>(a.r, row * a.r.ld + 8 * (t + i * step), r[i]);
         }
-        if (a.r_norm.kind) normalise<CHUNKS>(r, a.r_norm, a.r, n_vec);
+        if (a.r_norm.kind) normalise<CHUNKS>(r, a.r_norm, a.r, n_vec, part, turn);
 #pragma unroll
         for (int i = 0; i < CHUNKS; i++) {
             const int c = 8 * (t + i * step);
@@ -88,7 +103,7 @@ __global__ void __launch_bounds__(1024) rows_kernel(const __grid_constant__ oq_c
         }
     }
     if (!a.h.rows) return;
-    if (a.norm.kind) normalise<CHUNKS>(v, a.norm, a.h, n_vec);
+    if (a.norm.kind) normalise<CHUNKS>(v, a.norm, a.h, n_vec, part, turn);
     float amax = 0.0f;
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
@@ -113,7 +128,7 @@ __global__ void __launch_bounds__(1024) rows_kernel(const __grid_constant__ oq_c
             store<8>(a.h, row * a.h.ld + c, v[i]);
     }
     if (!a.codes) return;
-    amax = block_reduce<op_max>(amax);
+    amax = row_reduce<op_max>(amax, part[turn++ & 1]);
     const coder k = coder_for(a.code == OQ_CU_I8, a.kind, amax, a.given ? *a.given : 0.0f);
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++)
@@ -137,34 +152,38 @@ extern "C" void oq_cu_rows_run(cudaStream_t stream, const oq_cu_rows *a)
     const int64_t vec = a->x.cols / 8;
     const unsigned rows = (unsigned)a->x.rows;
     if (vec <= 256)
-        rows_kernel<1><<<rows, (unsigned)((vec + 31) / 32 * 32), 0, stream>>>(*a);
+        rows_kernel<1, 256><<<rows, (unsigned)((vec + 31) / 32 * 32), 0, stream>>>(*a);
     else if (vec <= 512)
-        rows_kernel<2><<<rows, (unsigned)((vec + 63) / 64 * 32), 0, stream>>>(*a);
+        rows_kernel<2, 256><<<rows, (unsigned)((vec + 63) / 64 * 32), 0, stream>>>(*a);
+    else if (vec <= 1024)
+        rows_kernel<4, 256><<<rows, (unsigned)((vec + 127) / 128 * 32), 0, stream>>>(*a);
     else
-        rows_kernel<4><<<rows, (unsigned)((vec + 127) / 128 * 32), 0, stream>>>(*a);
+        rows_kernel<4, 1024><<<rows, (unsigned)((vec + 127) / 128 * 32), 0, stream>>>(*a);
 }
 
 /* ---- q and k on their way to an attention --------------------------------------------------------------- */
 
-/* A warp for each head of a row; lane t has columns 8 t of it. */
-template <bool HALF>
-__global__ void __launch_bounds__(256)
-    qk_kernel(const __grid_constant__ oq_cu_qk a, int64_t q_heads, int64_t heads)
+/* LANES threads for each head of a row, thread t of them has columns 8 t. A block takes 256 / LANES heads of one row. */
+template <bool HALF, int LANES>
+__global__ void __launch_bounds__(256) qk_kernel(const __grid_constant__ oq_cu_qk a, int q_heads, int heads)
 {
-    const int64_t run = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
-    if (run >= a.q.rows * heads) return;
-    const int64_t row = run / heads, which = run - row * heads;
+    const int which = (int)(blockIdx.y * (256 / LANES) + threadIdx.x / LANES);
+    const int64_t row = blockIdx.x;
+    const bool inside = which < heads; /* whole warps stay for the shuffles */
     const bool is_q = which < q_heads;
     const oq_cu_view &x = is_q ? a.q : a.k;
     const int64_t at = row * x.ld + (is_q ? which : which - q_heads) * a.head_dim;
-    const int t = (int)threadIdx.x & 31, n_vec = (int)(a.head_dim / 8), pairs = (int)(a.head_dim / 2);
+    const int t = inside ? (int)(threadIdx.x % LANES) : LANES;
+    constexpr int n_vec = LANES, pairs = 4 * LANES;
     const float *const weight = is_q ? a.q_weight : a.k_weight;
     float v[8] = {}, squares = 0.0f;
     if (t < n_vec) load<8>(x, at + 8 * t, v);
     if (weight) {
 #pragma unroll
         for (int j = 0; j < 8; j++) squares += v[j] * v[j];
-        const float scale = 1.0f / sqrtf(warp_reduce<op_sum>(squares) / (float)a.head_dim + a.eps);
+#pragma unroll
+        for (int d = LANES / 2; d > 0; d >>= 1) squares += __shfl_xor_sync(0xffffffffu, squares, d);
+        const float scale = 1.0f / sqrtf(squares / (float)a.head_dim + a.eps);
         float w[8] = {};
         if (t < n_vec) load_f32<8>(weight, 8 * t, w);
 #pragma unroll
@@ -206,6 +225,16 @@ __global__ void __launch_bounds__(256)
     if (t < n_vec) store<8>(x, at + 8 * t, y);
 }
 
+template <int LANES> static void launch_qk(cudaStream_t stream, const oq_cu_qk *a, int64_t q_heads, int64_t heads)
+{
+    constexpr int PER_BLOCK = 256 / LANES;
+    const dim3 grid((unsigned)a->q.rows, (unsigned)((heads + PER_BLOCK - 1) / PER_BLOCK));
+    if (a->half)
+        qk_kernel<true, LANES><<<grid, 256, 0, stream>>>(*a, (int)q_heads, (int)heads);
+    else
+        qk_kernel<false, LANES><<<grid, 256, 0, stream>>>(*a, (int)q_heads, (int)heads);
+}
+
 extern "C" bool oq_cu_qk_norm_rope(cudaStream_t stream, const oq_cu_qk *a)
 {
     const int64_t d = a->head_dim, q_heads = a->q.cols / d, heads = q_heads + a->k.cols / d;
@@ -215,10 +244,18 @@ extern "C" bool oq_cu_qk_norm_rope(cudaStream_t stream, const oq_cu_qk *a)
         a->q.rows != a->k.rows)
         return false;
     if (a->q.rows <= 0) return true;
-    const unsigned grid = (unsigned)((a->q.rows * heads + 7) / 8);
-    if (a->half)
-        qk_kernel<true><<<grid, 256, 0, stream>>>(*a, q_heads, heads);
-    else
-        qk_kernel<false><<<grid, 256, 0, stream>>>(*a, q_heads, heads);
+    switch (d) {
+    case 32:
+        launch_qk<4>(stream, a, q_heads, heads);
+        break;
+    case 64:
+        launch_qk<8>(stream, a, q_heads, heads);
+        break;
+    case 128:
+        launch_qk<16>(stream, a, q_heads, heads);
+        break;
+    default:
+        launch_qk<32>(stream, a, q_heads, heads);
+    }
     return true;
 }

@@ -122,40 +122,67 @@ static void check_rows(ccheck *c, const fused_case *t, cc_row *row)
     data_free(c, &d);
 }
 
+/* A product's weights on the card. */
+typedef struct product {
+    oq_linear_spec spec;
+    const oq_linear_kernel *kernel; /* NULL: none that fuses what was asked for */
+    void *weights, *scratch;
+} product;
+
+static product product_new(ccheck *c, oq_scheme scheme, int64_t n, int64_t k, int64_t m, unsigned fusion)
+{
+    product p = {.spec = {.scheme = scheme, .n = n, .k = k}};
+    p.kernel = oq_backend_cuda.find_linear(c->gpu, &p.spec);
+    if (!p.kernel || !p.kernel->fuses || !(p.kernel->fuses(&p.spec) & fusion)) {
+        p.kernel = NULL;
+        return p;
+    }
+    float *w = cc_new(c, (size_t)(n * k) * sizeof *w), input = 0.02f;
+    oq_planes_mut planes = {{NULL}};
+    cc_fill(c, CC_NORMAL, w, n, k);
+    for (int i = 0; i < OQ_PLANE_INPUT_SCALE; i++)
+        if (scheme.weight->planes >> i & 1u)
+            planes.plane[i] = cc_new(c, scheme.weight->plane_bytes(scheme.weight, (oq_plane)i, n, k));
+    scheme.weight->encode(scheme.weight, &planes, w, n, k);
+    oq_planes source = {{NULL}};
+    for (int i = 0; i < OQ_PLANE_INPUT_SCALE; i++) source.plane[i] = planes.plane[i];
+    source.plane[OQ_PLANE_INPUT_SCALE] = &input;
+    char *packed = cc_new(c, p.kernel->packed_bytes(&p.spec));
+    p.kernel->pack(packed, &source, &p.spec);
+    p.weights = cc_upload(c, packed, p.kernel->packed_bytes(&p.spec));
+    p.scratch = cc_device(c, p.kernel->scratch_bytes(&p.spec, m));
+    for (int i = 0; i < OQ_PLANE_INPUT_SCALE; i++) oq_free(c->env, planes.plane[i]);
+    oq_free(c->env, packed);
+    oq_free(c->env, w);
+    return p;
+}
+
+static void product_free(ccheck *c, product *p)
+{
+    if (p->weights) cc_release(c, p->weights);
+    if (p->scratch) cc_release(c, p->scratch);
+}
+
 /* A product that makes its own rows, against the rows and then the product. */
 static void check_linear(ccheck *c, const fused_case *t, oq_scheme scheme, cc_row *row)
 {
-    const int64_t n = 256, k = t->cols;
-    const oq_linear_spec spec = {.scheme = scheme, .n = n, .k = k};
-    const oq_linear_kernel *kernel = oq_backend_cuda.find_linear(c->gpu, &spec);
-    if (!kernel || !kernel->fuses || !(kernel->fuses(&spec) & OQ_FUSE_ROWS)) {
+    const int64_t n = 256;
+    product p = product_new(c, scheme, n, t->cols, t->rows, OQ_FUSE_ROWS);
+    const oq_linear_kernel *const kernel = p.kernel;
+    if (!kernel) {
         cc_case(c, row, false, "%s fuses no rows", scheme.weight->name);
         return;
     }
     fused_data d;
     data_new(c, t, &d);
-    float *w = cc_new(c, (size_t)(n * k) * sizeof *w), input = 0.02f;
-    oq_planes_mut planes = {{NULL}};
-    cc_fill(c, CC_NORMAL, w, n, k);
-    for (int p = 0; p < OQ_PLANE_INPUT_SCALE; p++)
-        if (scheme.weight->planes >> p & 1u)
-            planes.plane[p] = cc_new(c, scheme.weight->plane_bytes(scheme.weight, (oq_plane)p, n, k));
-    scheme.weight->encode(scheme.weight, &planes, w, n, k);
-    oq_planes source = {{NULL}};
-    for (int p = 0; p < OQ_PLANE_INPUT_SCALE; p++) source.plane[p] = planes.plane[p];
-    source.plane[OQ_PLANE_INPUT_SCALE] = &input;
-    char *packed = cc_new(c, kernel->packed_bytes(&spec));
-    kernel->pack(packed, &source, &spec);
-    void *weights = cc_upload(c, packed, kernel->packed_bytes(&spec));
-    void *scratch = cc_device(c, kernel->scratch_bytes(&spec, t->rows));
     cc_tensor y[2];
     for (int j = 0; j < 2; j++) {
         y[j] = cc_tensor_new(c, t->type, t->rows, n, 0, NULL);
         const oq_rows_args rows = args_of(t, &d, j);
         if (j == 1) oq_backend_cuda.ops(c->gpu)->rows(c->gpu, &rows);
-        const oq_linear_args args = {.spec = &spec,
-                                     .packed = weights,
-                                     .scratch = scratch,
+        const oq_linear_args args = {.spec = &p.spec,
+                                     .packed = p.weights,
+                                     .scratch = p.scratch,
                                      .x = d.h[j].device,
                                      .y = y[j].device,
                                      .rows = j == 0 ? &rows : NULL};
@@ -167,13 +194,78 @@ static void check_linear(ccheck *c, const fused_case *t, oq_scheme scheme, cc_ro
     cc_case(c, row, x && same && intact, "%s %lldx%lld %s steps %x:%s%s%s", kernel->name, (long long)t->rows,
             (long long)t->cols, t->type->name, t->steps, x ? "" : " x", same ? "" : " y",
             intact ? "" : " guard");
-    for (int p = 0; p < OQ_PLANE_INPUT_SCALE; p++) oq_free(c->env, planes.plane[p]);
     for (int j = 0; j < 2; j++) cc_tensor_free(c, &y[j]);
-    cc_release(c, weights);
-    cc_release(c, scratch);
-    oq_free(c->env, packed);
-    oq_free(c->env, w);
+    product_free(c, &p);
     data_free(c, &d);
+}
+
+typedef struct pre_case {
+    int64_t rows, cols, from;
+    const oq_dtype *type;
+    oq_unary unary;
+    bool gated, apart; /* act(a) * b; `a` lies in another tensor, not in x itself */
+} pre_case;
+
+/* A product that makes columns of its x, against the operation and then the product. */
+static void check_pre(ccheck *c, const pre_case *t, oq_scheme scheme, cc_row *row)
+{
+    enum { N = 256 };
+    product p = product_new(c, scheme, N, t->cols, t->rows, OQ_FUSE_PRE);
+    if (!p.kernel) {
+        cc_case(c, row, false, "%s makes no columns", scheme.weight->name);
+        return;
+    }
+    const int64_t made = t->cols - t->from;
+    float *v = cc_new(c, (size_t)(t->rows * (t->cols + 2 * made)) * sizeof *v);
+    cc_tensor x[2], y[2], ab;
+    cc_fill(c, CC_NORMAL, v, t->rows, t->cols + 2 * made);
+    ab = filled(c, t->type, t->rows, 2 * made, v + t->rows * t->cols);
+    for (int j = 0; j < 2; j++) {
+        x[j] = filled(c, t->type, t->rows, t->cols, v);
+        y[j] = filled(c, t->type, t->rows, N, NULL);
+        const oq_tensor columns = oq_tensor_cols(x[j].device, t->from, made), none = {0};
+        const oq_pre pre = {.unary = t->unary,
+                            .a = t->apart ? oq_tensor_cols(ab.device, 0, made) : columns,
+                            .b = t->gated ? oq_tensor_cols(ab.device, made, made) : none,
+                            .from = t->from};
+        const oq_ops *const ops = oq_backend_cuda.ops(c->gpu);
+        if (j == 1 && t->gated) ops->glu(c->gpu, pre.unary, columns, pre.a, pre.b);
+        if (j == 1 && !t->gated) ops->unary(c->gpu, pre.unary, columns, pre.a);
+        const oq_linear_args args = {.spec = &p.spec,
+                                     .packed = p.weights,
+                                     .scratch = p.scratch,
+                                     .x = x[j].device,
+                                     .y = y[j].device,
+                                     .pre = j == 0 ? &pre : NULL};
+        p.kernel->run(c->gpu, &args);
+        cc_ok(c, oq_backend_cuda.sync(c->env, c->gpu));
+    }
+    bool intact = true;
+    const bool same = equal(c, y, &intact);
+    cc_case(c, row, same && intact, "%s %lldx%lld from %lld %s act %d%s%s", p.kernel->name,
+            (long long)t->rows, (long long)t->cols, (long long)t->from, t->type->name, (int)t->unary,
+            t->gated ? " gated" : "", intact ? "" : " guard");
+    for (int j = 0; j < 2; j++) cc_tensor_free(c, &x[j]), cc_tensor_free(c, &y[j]);
+    cc_tensor_free(c, &ab);
+    product_free(c, &p);
+    oq_free(c->env, v);
+}
+
+static void check_pres(ccheck *c, const oq_scheme *schemes, size_t n, cc_row *row)
+{
+    static const int64_t shapes[][2] = {{192, 0}, {1600, 576}, {10240, 0}, {15360, 3072}, {208, 4}};
+    for (size_t i = 0; i < OQ_COUNT(shapes); i++)
+        for (int v = 0; v < 8; v++) {
+            const pre_case t = {.rows = 33,
+                                .cols = shapes[i][0],
+                                .from = shapes[i][1],
+                                .type = v & 1 ? &oq_dtype_f32 : &oq_dtype_bf16,
+                                .unary = v & 2 ? OQ_SILU : OQ_GELU_TANH,
+                                .gated = v & 2,
+                                .apart = v & 4};
+            if (!cc_mine(c)) continue;
+            for (size_t s = 0; s < n; s++) check_pre(c, &t, schemes[s], row);
+        }
 }
 
 static void check_qk(ccheck *c, const oq_dtype *type, int64_t head_dim, oq_rope_kind kind, bool norm,
@@ -248,7 +340,7 @@ void ccheck_fused(ccheck *c)
                                      SCALE | SHIFT};
     static const int64_t cols[] = {192, 1536, 3840, 5120, 15360};
     cc_row rows = {.kernel = "rows"}, products = {.kernel = "linear with rows"},
-           qk = {.kernel = "qk_norm_rope"};
+           qk = {.kernel = "qk_norm_rope"}, pre = {.kernel = "linear with pre"};
     const oq_scheme schemes[] = {
         {.weight = &oq_format_fp8_e4m3_channel, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
         {.weight = &oq_format_fp8_e4m3_tensor, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_STATIC_TENSOR},
@@ -267,7 +359,9 @@ void ccheck_fused(ccheck *c)
         if (cc_mine(c))
             check_qk(c, i & 1 ? &oq_dtype_f32 : &oq_dtype_bf16, (int64_t[]){64, 128, 256, 96}[i / 8],
                      i & 2 ? OQ_ROPE_HALF : OQ_ROPE_INTERLEAVED, i & 4, &qk);
+    check_pres(c, schemes, OQ_COUNT(schemes), &pre);
     cc_row_print(&rows);
     cc_row_print(&products);
+    cc_row_print(&pre);
     cc_row_print(&qk);
 }
