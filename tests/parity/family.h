@@ -22,7 +22,7 @@ static inline oq_model *family_open(oq_env *env, const char *folder, const char 
     oq_model *model = NULL;
     if (oq_options_new(env, "generate", &options) != OQ_OK || oq_options_set(options, "model", folder) != OQ_OK ||
         oq_options_set(options, "dtype", dtype) != OQ_OK ||
-        (getenv("OMNIQ_PARITY_CPU") && oq_options_set(options, "cpu", getenv("OMNIQ_PARITY_CPU")) != OQ_OK) ||
+        parity_place(options) != OQ_OK ||
         oq_model_open(env, options, &model) != OQ_OK)
         fprintf(stderr, "%s\n", oq_env_error(env));
     oq_options_free(options);
@@ -112,7 +112,7 @@ static inline void family_check_stages(const family_fixture *f, const char *run,
         snprintf(plain, sizeof plain, "%s", s->key);
         if (bf16) snprintf(s->key, sizeof s->key, "%.88s_bf16", plain);
         if (!stage_compare(f->golden, run, s, &d)) continue;
-        const double error = distance_relative(&d), bound = bound_of(plain, bf16);
+        const double error = distance_relative(&d), bound = parity_bound(bound_of(plain, bf16), !bf16);
         compared++;
         if (getenv("OMNIQ_PARITY_TABLE")) printf("%s%-36s %8lld values  %.3e\n", run, s->key, (long long)d.n, error);
         if (error > worst) worst = error;

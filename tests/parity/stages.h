@@ -6,11 +6,27 @@
 #define OQ_TESTS_STAGES_H
 
 #include "ckpt/ckpt.h"
+#include "omniq/omniq.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* OMNIQ_PARITY_CPU and OMNIQ_PARITY_DEVICE: the same tests at another level, on another machine. */
+static inline oq_status parity_place(oq_options *options)
+{
+    const char *const cpu = getenv("OMNIQ_PARITY_CPU"), *const device = getenv("OMNIQ_PARITY_DEVICE");
+    const oq_status st = cpu ? oq_options_set(options, "cpu", cpu) : OQ_OK;
+    return st == OQ_OK && device ? oq_options_set(options, "device", device) : st;
+}
+
+/* A device adds in another order than the original did on a CPU: float32 stages are within 1e-4 there. */
+static inline double parity_bound(double bound, bool fp32)
+{
+    const double device = fp32 && getenv("OMNIQ_PARITY_DEVICE") ? 1e-4 : 0;
+    return bound > device ? bound : device;
+}
 
 typedef struct stage {
     char key[96];

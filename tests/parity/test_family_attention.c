@@ -50,6 +50,7 @@ static oq_options *options_of(oq_env *env, const family_case *c, const char *fol
 {
     oq_options *options = NULL;
     assert_int_equal(oq_options_new(env, "generate", &options), OQ_OK);
+    assert_int_equal(parity_place(options), OQ_OK);
     set(options, "model", folder);
     set(options, "dtype", "fp32");
     set(options, "width", c->width);

@@ -52,7 +52,7 @@ static oq_model *open_method(oq_env *env, const char *folder, const char *quanti
     snprintf(spec, sizeof spec, "{\"transformer\":\"%s\"}", quantization ? quantization : "");
     if (oq_options_new(env, "generate", &options) != OQ_OK ||
         oq_options_set(options, "model", folder) != OQ_OK ||
-        oq_options_set(options, "dtype", "fp32") != OQ_OK ||
+        oq_options_set(options, "dtype", "fp32") != OQ_OK || parity_place(options) != OQ_OK ||
         (quantization && oq_options_set(options, "quantization", spec) != OQ_OK) ||
         oq_model_open(env, options, &model) != OQ_OK)
         fail_msg("%s with %s: %s", folder, quantization ? quantization : "nothing", oq_env_error(env));

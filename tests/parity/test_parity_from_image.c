@@ -57,7 +57,8 @@ static void test_z_image(void **state)
     assert_int_equal(oq_options_new(env, "generate", &options), OQ_OK);
     assert_int_equal(oq_options_set(options, "model", OMNIQ_SOURCE_DIR "/models/toybox"), OQ_OK);
     assert_int_equal(oq_options_set(options, "dtype", "fp32"), OQ_OK);
-    if (oq_model_open(env, options, &model) != OQ_OK) fail_msg("%s", oq_env_error(env));
+    if (parity_place(options) != OQ_OK || oq_model_open(env, options, &model) != OQ_OK)
+        fail_msg("%s", oq_env_error(env));
     const oq_request request = {.prompts = &prompt,
                                 .n_prompts = 1,
                                 .width = 144,

@@ -258,7 +258,10 @@ static void test_tiles_and_pieces(void **state)
     assert_int_equal(oq_generate_request(f->env, f->fp32, &request, &hooks, &whole), OQ_OK);
     request.vae_piece = 2;
     assert_int_equal(oq_generate_request(f->env, f->fp32, &request, &hooks, &pieces), OQ_OK);
-    assert_memory_equal(oq_media_pixels(whole, 0), oq_media_pixels(pieces, 0), (size_t)n);
+    const family_distance apart =
+        family_compare_bytes(oq_media_pixels(whole, 0), 1, oq_media_pixels(pieces, 0), n);
+    /* a device multiplies pieces of another size by another product: sums in another order */
+    assert_true(apart.largest <= (getenv("OMNIQ_PARITY_DEVICE") ? 1 : 0));
     request.vae_tile = 128;
     assert_int_equal(oq_generate_request(f->env, f->fp32, &request, &hooks, &tiles), OQ_OK);
     const family_distance d =

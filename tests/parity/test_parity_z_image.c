@@ -58,8 +58,7 @@ static oq_model *open_model(oq_env *env, const char *dtype)
     oq_model *model = NULL;
     if (oq_options_new(env, "generate", &options) != OQ_OK ||
         oq_options_set(options, "model", OMNIQ_SOURCE_DIR "/models/toybox") != OQ_OK ||
-        oq_options_set(options, "dtype", dtype) != OQ_OK ||
-        (getenv("OMNIQ_PARITY_CPU") && oq_options_set(options, "cpu", getenv("OMNIQ_PARITY_CPU")) != OQ_OK) ||
+        oq_options_set(options, "dtype", dtype) != OQ_OK || parity_place(options) != OQ_OK ||
         oq_model_open(env, options, &model) != OQ_OK)
         fprintf(stderr, "%s\n", oq_env_error(env));
     oq_options_free(options);
@@ -144,7 +143,8 @@ static void check_stages(const fixture *f, const run_case *c, const stages *kept
         const stage *s = &kept->at[i];
         distance d;
         if (!stage_compare(f->golden, c->name, s, &d)) continue;
-        const double error = distance_relative(&d), bound = s->whole_numbers ? 0 : bound_of(s->key, fp32);
+        const double error = distance_relative(&d),
+                     bound = s->whole_numbers ? 0 : parity_bound(bound_of(s->key, fp32), fp32);
         compared++;
         if (getenv("OMNIQ_PARITY_TABLE"))
             printf("%s%-36s %10lld values  %.3e\n", c->name, s->key, (long long)d.n, error);
@@ -321,7 +321,7 @@ static void test_encoder_to_its_end(void **state)
     for (size_t i = 0; i < kept.n; i++) {
         distance d;
         assert_true(stage_compare(f->golden, "a.", &kept.at[i], &d));
-        if (!(distance_relative(&d) <= STAGE_BOUND))
+        if (!(distance_relative(&d) <= parity_bound(STAGE_BOUND, true)))
             fail_msg("'%s': relative error %.3e", kept.at[i].key, distance_relative(&d));
     }
     stages_free(&kept);
@@ -380,7 +380,7 @@ static void test_autoencoder_there_and_back(void **state)
         distance d;
         assert_true(stage_compare(f->golden, "vae_encode.", &kept.at[i], &d));
         printf("vae_encode.%s: %.2e\n", kept.at[i].key, distance_relative(&d));
-        if (!(d.n > 0 && distance_relative(&d) <= STAGE_BOUND))
+        if (!(d.n > 0 && distance_relative(&d) <= parity_bound(STAGE_BOUND, true)))
             fail_msg("'%s': relative error %.3e", kept.at[i].key, distance_relative(&d));
     }
     stages_free(&kept);
