@@ -38,6 +38,10 @@ static oq_status media_new(oq_env *env, const oq_request *request, oq_media **ou
     return OQ_OK;
 }
 
+enum {
+    LEAST_REPEATS = 6
+}; /* steps of a request that recording pays for: it takes as long as a few launches save */
+
 /* Steps in which every layer does the same have the same number: what recorded steps are told apart by. */
 static oq_status step_kinds(oq_env *env, const oq_model *model, const oq_request *request, uint64_t **out)
 {
@@ -55,7 +59,7 @@ static oq_status run(oq_env *env, const oq_model *model, const oq_request *reque
     if (!oq_request_fits(model, request, media->scratch_bytes, lacks, sizeof lacks))
         return oq_fail(env, OQ_E_NOMEM, "%s", lacks);
     uint64_t *kinds = NULL;
-    if (model->backend->graph_replay && !model->plan->stream_bytes)
+    if (model->backend->graph_replay && !model->plan->stream_bytes && request->steps >= LEAST_REPEATS)
         OQ_TRY(step_kinds(env, model, request, &kinds));
     oq_status st = model->backend->buffer_new(env, model->device, media->scratch_bytes, &scratch);
     if (st != OQ_OK) {

@@ -286,7 +286,8 @@ static oq_status mlp_forward(oq_exec *ex, const oq_dit_call *call, const half *a
     const oq_post post = gated_add(call, a, 1);
     const oq_pair pair = {
         .first = &a->w->up, .second = &a->w->down, .rows = &rows, .act = &act, .post = &post};
-    if (ex->measure || call->trace) OQ_TRY(mlp_traced(ex, call, a, &pair)); /* measuring takes the scratch of either */
+    if (ex->measure || call->trace)
+        OQ_TRY(mlp_traced(ex, call, a, &pair)); /* measuring takes the scratch of either */
     return call->trace ? OQ_OK : oq_pair_forward(ex, &pair, a->x);
 }
 
