@@ -171,6 +171,7 @@ void oq_cu_dummy_codes(cudaStream_t stream, void *codes, oq_cu_type type, float 
 /* ---- around.cu: what a layer does to its activations ----------------------------------------------------- */
 #define OQ_CU_AROUND_SHARED ((size_t)220 << 10) /* bytes of a row in f32, at most: a block's memory on Hopper */
 typedef struct oq_cu_around {
+    float shift;          /* added first */
     const float *smooth;  /* [k] or NULL */
     const int32_t *order; /* [k] or NULL */
     int rotate;           /* columns turned together; 0: none */

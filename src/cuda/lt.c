@@ -156,7 +156,7 @@ static int plan_candidates(oq_device *d, oq_cuda_plan *p, cublasLtMatmulHeuristi
     cublasLtMatmulPreferenceSetAttribute(&pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &k->align_y, 4);
     int n = 0;
     const cublasStatus_t st = cublasLtMatmulAlgoGetHeuristic(d->lt, &p->op, &p->w, &p->x, &p->y, &p->y, &pref,
-                                                             d->tune ? CANDIDATES : 1, found, &n);
+                                                             CANDIDATES, found, &n);
     return st == CUBLAS_STATUS_SUCCESS ? n : 0;
 }
 
@@ -214,6 +214,10 @@ static void plan_choose(oq_device *d, oq_cuda_plan *p, const oq_lt_call *c)
     if (!p->usable) return;
     p->algo = found[0].algo;
     float best = -1.0f;
+    for (int i = 0; !d->tune && i < n; i++) { /* the first may be refused when it is launched */
+        p->algo = found[i].algo;
+        if (launch(d, p, c, &p->algo) == CUBLAS_STATUS_SUCCESS) return;
+    }
     for (int i = 0; d->tune && i < n; i++) {
         const float ms = time_algo(d, p, c, &found[i].algo);
         if (ms >= 0.0f && (best < 0.0f || ms < best)) best = ms, p->algo = found[i].algo;

@@ -17,6 +17,7 @@ static const around_row rows[] = {
     {"smooth", {.weight = &oq_format_bf16, .smooth = true}},
     {"smooth, fp8 token",
      {.weight = &oq_format_fp8_e4m3_channel, .act = E4M3, .act_scale = OQ_ACT_DYNAMIC_TOKEN, .smooth = true}},
+    {"shift, smooth", {.weight = &oq_format_bf16, .shift = 0.171875f, .smooth = true}},
     {"order, int4", {.weight = &oq_format_int4_g32, .order = true}},
     {"rotate 256, int8 token",
      {.weight = &oq_format_int8_channel, .act = I8, .act_scale = OQ_ACT_DYNAMIC_TOKEN, .rotate = 256}},
@@ -103,6 +104,12 @@ static void check_around(ccheck *c, const around_row *r, int64_t m, int64_t n, i
     for (int64_t i = 0; i < m * k; i++) v[i] = fabsf(v[i]) > 20.0f ? v[i] / 10.0f : v[i];
     cc_fill(c, CC_NORMAL, bias, 1, n);
     cc_tensor x = cc_tensor_new(c, type, m, k, 0, v), y = cc_tensor_new(c, type, m, n, 0, NULL);
+    const oq_linear_spec unknown = {
+        .scheme = {.weight = &oq_format_int4_g64, .act = I8, .act_scale = OQ_ACT_DYNAMIC_INT4},
+        .n = n,
+        .k = k};
+    cc_case(c, row, !oq_backend_cuda.find_linear(c->gpu, &unknown),
+            "a kernel takes activations of four bits");
     const bool ran = run_on(c, &oq_backend_cuda, c->gpu, &s, &planes, bias, &x.device, y.device) &&
                      run_on(c, &oq_backend_cpu, c->cpu, &s, &planes, bias, &x.host, y.host);
     const bool intact = cc_tensor_read(c, &y, v);

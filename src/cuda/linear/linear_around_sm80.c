@@ -18,8 +18,8 @@ static const oq_dtype f32 = {.name = "F32", .bytes = 4}; /* the core's is out of
 /* oq_scheme_is_bare is the core's. */
 bool oq_cuda_is_bare(const oq_scheme *s)
 {
-    return !s->smooth && !s->order && s->rotate == 0 && s->rank == 0 && !(s->outlier > 0.0f) &&
-           s->act_scale != OQ_ACT_DYNAMIC_NVFP4;
+    return !(s->shift > 0.0f || s->shift < 0.0f) && !s->smooth && !s->order && s->rotate == 0 &&
+           s->rank == 0 && !(s->outlier > 0.0f) && s->act_scale != OQ_ACT_DYNAMIC_NVFP4;
 }
 
 static bool needs_whole(const oq_scheme *s)
@@ -143,14 +143,16 @@ static oq_tensor prepared(oq_device *d, const oq_linear_args *a, const places *p
 {
     const oq_scheme *const s = &a->spec->scheme;
     const bool whole = needs_whole(s), quantized = s->act && !whole;
-    if (!whole && !s->smooth && !s->order && !s->rotate) return a->x;
+    const bool shifted = s->shift > 0.0f || s->shift < 0.0f;
+    if (!whole && !shifted && !s->smooth && !s->order && !s->rotate) return a->x;
     oq_tensor x = oq_tensor_make(scratch + r->x, a->x.dtype, a->x.rows, a->x.cols);
     oq_cu_view to = oq_cuda_view(x);
     if (quantized && oq_cuda_is_bf16(a->x)) { /* what the product's own quantization begins with */
         x.dtype = &f32;
         to.type = OQ_CU_F32;
     }
-    const oq_cu_around around = {.smooth = packed_at(a, s->smooth, p->smooth),
+    const oq_cu_around around = {.shift = s->shift,
+                                 .smooth = packed_at(a, s->smooth, p->smooth),
                                  .order = packed_at(a, s->order, p->order),
                                  .rotate = s->rotate};
     if (!oq_cu_around_prepare(d->stream, to, oq_cuda_view(a->x), &around))

@@ -11,7 +11,7 @@ static bool accepts(const oq_linear_spec *spec)
 {
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
     return spec->scheme.act && strcmp(spec->scheme.act->name, "F8_E4M3") == 0 && p.type == OQ_CU_E4M3 &&
-           p.block_k == 0 && spec->scheme.act_scale != OQ_ACT_DYNAMIC_GROUP && spec->n % 16 == 0 &&
+           p.block_k == 0 && spec->scheme.act_scale < OQ_ACT_DYNAMIC_GROUP && spec->n % 16 == 0 &&
            spec->k % 16 == 0;
 }
 

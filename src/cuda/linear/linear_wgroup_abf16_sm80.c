@@ -17,7 +17,7 @@
 static bool accepts(const oq_linear_spec *spec)
 {
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
-    return spec->n > 0 && spec->k > 0 && (p.grouped || p.gguf);
+    return spec->n > 0 && spec->k > 0 && (p.grouped || p.gguf) && oq_cuda_knows_act(spec);
 }
 
 /* The weights where they were packed: of one kind or the other. */

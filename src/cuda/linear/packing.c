@@ -310,6 +310,12 @@ oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t fi
     return codes;
 }
 
+bool oq_cuda_knows_act(const oq_linear_spec *spec)
+{
+    const oq_act_scale s = spec->scheme.act_scale;
+    return !spec->scheme.act || s <= OQ_ACT_DYNAMIC_MX_EVEN || s == OQ_ACT_STATIC_NVFP4;
+}
+
 unsigned oq_cuda_fuses_input(const oq_linear_spec *spec)
 {
     (void)spec;

@@ -50,6 +50,8 @@ size_t oq_cuda_codes_bytes(const oq_linear_spec *spec, int64_t m);
 oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows, void *at);
 
 /* OQ_FUSE_ROWS and OQ_FUSE_PRE: `fuses` of kernels that call oq_cuda_quantize once. */
+/* Activations as they are, or under scales that this room knows: per row, per 128 columns, given, MX and static NVFP4. */
+bool oq_cuda_knows_act(const oq_linear_spec *spec);
 unsigned oq_cuda_fuses_input(const oq_linear_spec *spec);
 
 /* Rows [first, first + rows) of the product by the reference; codes NULL: x itself. */
