@@ -1,6 +1,5 @@
-/* command_recipe.c -- measures what each layer costs by each method, end to end, and writes the best assignment within a
- * budget as a quantization that generate and quantize take. One layer at a time is exchanged while the plain model runs;
- * the error is that of the final latents. */
+/* command_recipe.c -- measures what each layer costs by each method, and writes the best assignment within a budget as a
+ * quantization that generate and quantize take; pictures of prompts that were not searched on tell what it is worth. */
 #include "engine/recipe.h"
 
 #include "base/names.h"
@@ -12,7 +11,7 @@
 
 /* ---- methods ------------------------------------------------------------------------------------------- */
 
-/* Short words for methods with options; anything else is a quantization as it stands. */
+/* Short words for methods with options; anything else is a method's name. */
 static const struct {
     const char *word, *spec;
 } short_words[] = {
@@ -33,6 +32,9 @@ static oq_status read_methods(oq_recipe *r, const char *csv)
         if (r->n_methods + 1 >= OQ_RECIPE_METHODS)
             return oq_fail(r->env, OQ_E_ARG, "--methods '%s': at most %d are compared", csv,
                            OQ_RECIPE_METHODS - 1);
+        if (word[0] == '@' || word[0] == '{')
+            return oq_fail(r->env, OQ_E_ARG, "--methods '%s': takes names of methods, not files or objects",
+                           csv);
         const char *spec = word;
         for (size_t s = 0; s < OQ_COUNT(short_words); s++)
             if (oq_name_equal(short_words[s].word, word)) spec = short_words[s].spec;
@@ -69,313 +71,6 @@ static oq_status read_budget(const oq_recipe *r, const char *text, size_t *bytes
         }
     return oq_fail(r->env, OQ_E_ARG,
                    "--budget '%s' is not bits a weight (4.5bpw) or a size of all layers (6GB, 700MiB)", text);
-}
-
-/* ---- models -------------------------------------------------------------------------------------------- */
-
-static oq_status open_model(oq_env *env, const oq_options *options, const char *spec, oq_model **out)
-{
-    oq_options *o = NULL;
-    OQ_TRY(oq_options_new(env, "generate", &o));
-    oq_status st = oq_options_copy(options, o);
-    if (st == OQ_OK && spec) st = oq_options_set(o, "quantization", spec);
-    if (st == OQ_OK) st = oq_model_prepare(env, o, out);
-    if (st == OQ_OK) st = oq_model_load(env, *out);
-    oq_options_free(o);
-    return st;
-}
-
-typedef struct latents { /* what a run hands to the decoder */
-    oq_env *env;
-    float *values;
-    size_t n, capacity;
-    bool failed;
-} latents;
-
-static oq_status keep_latents(void *user, const char *key, const oq_dtype *dtype, const void *data,
-                              const int64_t *shape, int n_dims)
-{
-    latents *l = user;
-    size_t n = 1;
-    if (strcmp(key, "vae.in") != 0) return OQ_OK;
-    for (int i = 0; i < n_dims; i++) n *= (size_t)shape[i];
-    if (l->n + n > l->capacity) {
-        float *more = NULL;
-        OQ_TRY(oq_new(l->env, 2 * (l->n + n), sizeof *more, "latents", &more));
-        if (l->n) memcpy(more, l->values, l->n * sizeof *more);
-        oq_free(l->env, l->values);
-        l->values = more;
-        l->capacity = 2 * (l->n + n);
-    }
-    dtype->to_f32(l->values + l->n, data, n);
-    l->n += n;
-    return OQ_OK;
-}
-
-/* ---- other layers on a run's inputs -------------------------------------------------------------------- */
-
-typedef struct exchange {
-    oq_env *env;
-    const oq_model *candidate;
-    const oq_linear *plain, *other; /* of the running model; what takes its place */
-    oq_recipe *recipe;              /* nothing is exchanged: `noise` of method `m` is summed for all layers */
-    const oq_linear **plains, **others; /* per layer of the recipe; NULL: left plain */
-    double *noise;
-    uint8_t *scratch;
-    size_t scratch_bytes;
-    float *rows; /* host copies of a row of each side */
-} exchange;
-
-static oq_status grow_scratch(exchange *e, size_t bytes)
-{
-    const oq_model *m = e->candidate;
-    void *more = NULL;
-    if (bytes <= e->scratch_bytes) return OQ_OK;
-    OQ_TRY(m->backend->buffer_new(e->env, m->device, bytes, &more));
-    if (e->scratch) m->backend->buffer_free(e->env, m->device, e->scratch);
-    e->scratch = more;
-    e->scratch_bytes = bytes;
-    return OQ_OK;
-}
-
-/* The other layer's output for x: into *y, or into scratch where y has no rows. */
-static oq_status run_other(exchange *e, const oq_linear *other, oq_tensor x, oq_tensor like, bool in_place,
-                           oq_tensor *y)
-{
-    const oq_model *m = e->candidate;
-    oq_exec ex = {.env = e->env,
-                  .backend = m->backend,
-                  .device = m->device,
-                  .ops = m->backend->ops(m->device),
-                  .compute = m->plan->compute,
-                  .measure = true};
-    for (int pass = 0; pass < 2; pass++) { /* measured, then run */
-        *y = like;
-        ex.used = 0;
-        if (!in_place) OQ_TRY(oq_tmp_typed(&ex, like.dtype, like.rows, like.cols, y));
-        OQ_TRY(oq_linear_forward(&ex, other, *y, x));
-        if (pass) break;
-        OQ_TRY(grow_scratch(e, ex.peak));
-        ex.measure = false;
-        ex.base = e->scratch;
-        ex.size = e->scratch_bytes;
-    }
-    return OQ_OK;
-}
-
-/* The plain layer has given y; the other one gives it again. */
-static oq_status exchange_output(exchange *e, oq_tensor x, oq_tensor y)
-{
-    oq_tensor out;
-    return run_other(e, e->other, x, y, true, &out);
-}
-
-static oq_status add_noise(exchange *e, size_t i, oq_tensor x, oq_tensor y)
-{
-    const oq_model *m = e->candidate;
-    oq_tensor other;
-    OQ_TRY(run_other(e, e->others[i], x, y, false, &other));
-    OQ_TRY(m->backend->sync(e->env, m->device));
-    float *a = e->rows, *b = a + y.cols, *raw = b + y.cols;
-    for (int64_t r = 0; r < y.rows; r++) {
-        const oq_tensor p = oq_tensor_rows(y, r, 1), q = oq_tensor_rows(other, r, 1);
-        const size_t n = (size_t)y.cols;
-        OQ_TRY(m->backend->download(e->env, m->device, raw, p.data, n * p.dtype->bytes));
-        p.dtype->to_f32(a, raw, n);
-        OQ_TRY(m->backend->download(e->env, m->device, raw, q.data, n * q.dtype->bytes));
-        q.dtype->to_f32(b, raw, n);
-        for (size_t c = 0; c < n; c++)
-            e->noise[i] += ((double)a[c] - (double)b[c]) * ((double)a[c] - (double)b[c]);
-    }
-    return OQ_OK;
-}
-
-static oq_status observe(void *user, const oq_linear *layer, oq_tensor x, oq_tensor y)
-{
-    exchange *e = user;
-    if (!e->noise) return layer == e->plain ? exchange_output(e, x, y) : OQ_OK;
-    for (size_t i = 0; i < e->recipe->n_layers; i++)
-        if (e->plains[i] == layer && e->others[i]) return add_noise(e, i, x, y);
-    return OQ_OK;
-}
-
-static oq_status run_latents(oq_env *env, const oq_model *model, const oq_request *request, exchange *e,
-                             latents *out)
-{
-    oq_media *media = NULL;
-    oq_run_hooks hooks = {.trace = keep_latents, .trace_user = out};
-    if (e) hooks.observer = observe, hooks.observer_user = e;
-    out->env = env;
-    out->n = 0;
-    const oq_status st = oq_generate_request(env, model, request, &hooks, &media);
-    oq_media_free(media);
-    if (st == OQ_OK && out->n == 0)
-        return oq_fail(env, OQ_E_UNSUPPORTED, "recipe: %s tells nothing of its latents",
-                       model->type->class_name);
-    return st;
-}
-
-static double distance(const latents *a, const latents *b)
-{
-    double sum = 0;
-    for (size_t i = 0; i < a->n && i < b->n; i++) {
-        const double d = (double)a->values[i] - (double)b->values[i];
-        sum += d * d;
-    }
-    return sum;
-}
-
-/* ---- measuring ----------------------------------------------------------------------------------------- */
-
-static const oq_plan_layer *find_layer(const oq_model *model, const oq_recipe_layer *l)
-{
-    const oq_plan_component *c = oq_plan_find(model->plan, l->component);
-    for (size_t i = 0; c && i < c->n_layers; i++)
-        if (strcmp(c->layers[i].linear->name, l->name) == 0) return &c->layers[i];
-    return NULL;
-}
-
-static size_t weight_bytes(const oq_plan_layer *layer)
-{
-    const oq_linear_spec *s = &layer->linear->spec;
-    size_t bytes = 0;
-    for (int p = 0; p < OQ_N_PLANES; p++) bytes += oq_scheme_plane_bytes(&s->scheme, (oq_plane)p, s->n, s->k);
-    return bytes;
-}
-
-/* Layers that some method quantizes; BF16 is always possible. */
-static oq_status list_layers(oq_recipe *r, const oq_model *reference)
-{
-    size_t n = 0;
-    for (size_t c = 0; c < reference->plan->n_components; c++) n += reference->plan->components[c].n_layers;
-    OQ_TRY(oq_arena_new(&r->arena, n + 1, sizeof *r->layers, "layers", &r->layers));
-    for (size_t c = 0; c < reference->plan->n_components; c++)
-        for (size_t i = 0; i < reference->plan->components[c].n_layers; i++) {
-            const oq_plan_layer *planned = &reference->plan->components[c].layers[i];
-            const oq_linear *l = planned->linear;
-            if (l->keep || planned->choice.quantized) continue;
-            oq_recipe_layer *layer = &r->layers[r->n_layers++];
-            *layer = (oq_recipe_layer){.component = reference->plan->components[c].name,
-                                       .name = l->name,
-                                       .n = l->spec.n,
-                                       .k = l->spec.k};
-            layer->choice[r->n_methods - 1].bytes = (size_t)(2 * l->spec.n * l->spec.k);
-        }
-    return OQ_OK;
-}
-
-/* One run for all layers: what each of them would add to its output by this method. */
-static oq_status measure_noise(oq_recipe *r, const oq_model *reference, const oq_request *request,
-                               const oq_model *candidate, int m)
-{
-    exchange e = {.env = r->env, .candidate = candidate, .recipe = r};
-    latents unused = {0};
-    int64_t widest = 1;
-    oq_status st = oq_arena_new(&r->arena, r->n_layers + 1, sizeof(oq_linear *), "layers", &e.plains);
-    if (st == OQ_OK) st = oq_arena_new(&r->arena, r->n_layers + 1, sizeof(oq_linear *), "layers", &e.others);
-    if (st == OQ_OK) st = oq_arena_new(&r->arena, r->n_layers + 1, sizeof *e.noise, "layers", &e.noise);
-    for (size_t i = 0; st == OQ_OK && i < r->n_layers; i++) {
-        const oq_plan_layer *plain = find_layer(reference, &r->layers[i]),
-                            *other = find_layer(candidate, &r->layers[i]);
-        if (!plain || !other || !other->choice.quantized) continue;
-        e.plains[i] = plain->linear;
-        e.others[i] = other->linear;
-        r->layers[i].choice[m].bytes = weight_bytes(other);
-        if (r->layers[i].n > widest) widest = r->layers[i].n;
-    }
-    if (st == OQ_OK) st = oq_new(r->env, (size_t)widest, 3 * sizeof(float), "layers", &e.rows);
-    if (st == OQ_OK) st = run_latents(r->env, reference, request, &e, &unused);
-    for (size_t i = 0; st == OQ_OK && i < r->n_layers; i++) r->layers[i].choice[m].noise = e.noise[i];
-    if (e.scratch) candidate->backend->buffer_free(r->env, candidate->device, e.scratch);
-    oq_free(r->env, e.rows);
-    oq_free(r->env, unused.values);
-    return st;
-}
-
-/* How much of a layer's noise reaches the latents, by exchanging it alone: latent error over output noise, which turns the
- * noise by any method into its error. */
-static oq_status measure_reach(oq_recipe *r, const oq_model *reference, const oq_request *request,
-                               const oq_model *candidate, int m, const latents *want)
-{
-    exchange e = {.env = r->env, .candidate = candidate};
-    latents got = {0};
-    oq_status st = OQ_OK;
-    const double started_s = oq_now_s();
-    for (size_t i = 0; st == OQ_OK && i < r->n_layers; i++) {
-        oq_recipe_layer *l = &r->layers[i];
-        if (l->reach_of != m) continue;
-        e.plain = find_layer(reference, l)->linear;
-        e.other = find_layer(candidate, l)->linear;
-        st = run_latents(r->env, reference, request, &e, &got);
-        if (l->choice[m].noise > 0) l->reach = distance(want, &got) / l->choice[m].noise;
-        oq_report_progress(r->env, "measure", (int64_t)i + 1, (int64_t)r->n_layers, oq_now_s() - started_s);
-    }
-    if (e.scratch) candidate->backend->buffer_free(r->env, candidate->device, e.scratch);
-    oq_free(r->env, got.values);
-    return st;
-}
-
-/* The noisiest method tells best how far a layer's noise reaches. */
-static void choose_reach(oq_recipe *r)
-{
-    for (size_t i = 0; i < r->n_layers; i++) {
-        oq_recipe_layer *l = &r->layers[i];
-        l->reach_of = -1;
-        for (int m = 0; m + 1 < r->n_methods; m++)
-            if (l->choice[m].bytes && (l->reach_of < 0 || l->choice[m].noise > l->choice[l->reach_of].noise))
-                l->reach_of = m;
-    }
-}
-
-/* Layers that no method takes are not the recipe's business. */
-static void drop_untouched(oq_recipe *r)
-{
-    size_t kept = 0;
-    r->weights = 0;
-    for (size_t i = 0; i < r->n_layers; i++) {
-        bool any = false;
-        for (int m = 0; m + 1 < r->n_methods; m++) any |= r->layers[i].choice[m].bytes != 0;
-        if (!any) continue;
-        r->weights += (double)r->layers[i].n * (double)r->layers[i].k;
-        r->layers[kept++] = r->layers[i];
-    }
-    r->n_layers = kept;
-}
-
-typedef struct uniform { /* one method everywhere, to compare with */
-    size_t bytes;
-    double error; /* measured, all layers at once */
-} uniform;
-
-static oq_status measure_all(oq_recipe *r, const oq_options *options, const oq_model *reference,
-                             const oq_request *request, latents *want, uniform *uniforms)
-{
-    OQ_TRY(list_layers(r, reference));
-    OQ_TRY(run_latents(r->env, reference, request, NULL, want));
-    for (int pass = 0; pass < 2; pass++) {
-        for (int m = 0; m + 1 < r->n_methods; m++) {
-            oq_model *candidate = NULL;
-            latents got = {0};
-            oq_status st = open_model(r->env, options, r->spec[m], &candidate);
-            if (st == OQ_OK && pass) st = measure_reach(r, reference, request, candidate, m, want);
-            if (st == OQ_OK && !pass) st = measure_noise(r, reference, request, candidate, m);
-            if (st == OQ_OK && !pass) st = run_latents(r->env, candidate, request, NULL, &got);
-            if (st == OQ_OK && !pass) uniforms[m].error = distance(want, &got);
-            oq_free(r->env, got.values);
-            oq_model_close(candidate);
-            OQ_TRY(st);
-        }
-        if (!pass) choose_reach(r);
-    }
-    drop_untouched(r);
-    if (!r->n_layers)
-        return oq_fail(r->env, OQ_E_CONFIG, "recipe: these methods quantize no layer of this model");
-    for (int m = 0; m + 1 < r->n_methods; m++)
-        for (size_t i = 0; i < r->n_layers; i++) {
-            const oq_recipe_layer *l = &r->layers[i];
-            uniforms[m].bytes += l->choice[m].bytes ? l->choice[m].bytes : l->choice[r->n_methods - 1].bytes;
-        }
-    return OQ_OK;
 }
 
 /* ---- the recipe as a quantization ---------------------------------------------------------------------- */
@@ -418,81 +113,139 @@ static oq_json *recipe_json(const oq_recipe *r)
     return o;
 }
 
-/* ---- the command --------------------------------------------------------------------------------------- */
+/* ---- prompts ------------------------------------------------------------------------------------------- */
 
-static oq_status verify(oq_recipe *r, const oq_options *options, const oq_request *request, const char *text,
-                        const latents *want, double *error)
+/* Of several prompts the last third is held out; a single one is judged under another seed. */
+static oq_status split_prompts(oq_recipe *r)
+{
+    const size_t n_own = oq_options_count(r->options, "held-out-prompt");
+    oq_request *search = &r->search.request, *held = &r->held_out.request;
+    OQ_TRY(oq_request_make(r->env, r->reference, r->options, &r->arena, search));
+    *held = *search;
+    if (n_own) {
+        const char **own = NULL;
+        OQ_TRY(oq_arena_new(&r->arena, n_own, sizeof *own, "prompts", &own));
+        for (size_t i = 0; i < n_own; i++) {
+            own[i] = oq_arena_strdup(&r->arena, oq_options_item(r->options, "held-out-prompt", i));
+            if (!own[i]) return oq_fail(r->env, OQ_E_NOMEM, "prompts: no memory");
+        }
+        held->prompts = own;
+        held->n_prompts = (int)n_own;
+    } else if (search->n_prompts > 1) {
+        held->n_prompts = (search->n_prompts + 2) / 3;
+        search->n_prompts -= held->n_prompts;
+        held->prompts = search->prompts + search->n_prompts;
+    }
+    held->seed += 1000;
+    return OQ_OK;
+}
+
+/* ---- candidates ---------------------------------------------------------------------------------------- */
+
+typedef struct outcome { /* of one assignment, when it runs */
+    size_t bytes;
+    double error; /* of predictions */
+    oq_recipe_quality quality;
+} outcome;
+
+typedef struct search {
+    oq_recipe r;
+    outcome uniform[OQ_RECIPE_METHODS], best;
+    const oq_media *plain; /* held-out pictures */
+    size_t budget;
+} search;
+
+static double decibel(double error)
+{
+    return error > 0 ? -10 * log10(error) : (double)INFINITY;
+}
+
+/* Predictions for `set`; with the held-out one, its pictures too. */
+static oq_status run_spec(search *s, const char *spec, const oq_recipe_set *set, outcome *out)
 {
     oq_model *model = NULL;
-    latents got = {0};
-    oq_status st = open_model(r->env, options, text, &model);
-    if (st == OQ_OK) st = run_latents(r->env, model, request, NULL, &got);
-    if (st == OQ_OK) *error = distance(want, &got);
-    oq_free(r->env, got.values);
+    oq_status st = oq_recipe_open(&s->r, spec, &model);
+    if (st == OQ_OK) st = oq_recipe_model_error(set, model, &out->error);
+    if (st == OQ_OK && set == &s->r.held_out) st = oq_recipe_judge(set, model, s->plain, &out->quality);
     oq_model_close(model);
     return st;
 }
 
-static double decibel(const latents *want, double error)
+static oq_status run_chosen(search *s, const oq_recipe_set *set, outcome *out)
 {
-    double signal = 0;
-    for (size_t i = 0; i < want->n; i++) signal += (double)want->values[i] * (double)want->values[i];
-    return error > 0 ? 10 * log10(signal / error) : INFINITY;
+    char *spec = NULL;
+    oq_json *recipe = recipe_json(&s->r);
+    oq_status st = oq_json_dump(s->r.env, recipe, OQ_JSON_COMPACT, &spec);
+    out->bytes = oq_recipe_bytes(&s->r);
+    if (st == OQ_OK) st = run_spec(s, spec, set, out);
+    oq_free(s->r.env, spec);
+    oq_json_free(recipe);
+    return st;
 }
 
-/* Errors of all choices. A layer's reach is measured on few pictures: `trust` 1 takes it as it is, 0 the mean of all. */
-static void set_errors(oq_recipe *r, double trust)
+/* What method m's bytes are when it takes every layer that it can. */
+static size_t uniform_bytes(const oq_recipe *r, int m)
 {
-    double sum = 0;
-    size_t n = 0;
-    for (size_t i = 0; i < r->n_layers; i++)
-        if (r->layers[i].reach > 0) sum += log(r->layers[i].reach), n++;
-    const double mean = n ? sum / (double)n : 0;
+    size_t bytes = 0;
     for (size_t i = 0; i < r->n_layers; i++) {
-        oq_recipe_layer *l = &r->layers[i];
-        const double own = l->reach > 0 ? log(l->reach) : mean;
-        for (int m = 0; m + 1 < r->n_methods; m++)
-            l->choice[m].error = l->choice[m].noise * exp(trust * own + (1 - trust) * mean);
+        const oq_recipe_layer *l = &r->layers[i];
+        bytes += l->choice[m].bytes ? l->choice[m].bytes : l->choice[r->n_methods - 1].bytes;
     }
+    return bytes;
 }
 
-/* Solves with more and less trust in the single layers' figures; the one that turns out best when it runs stays. */
-static oq_status solve_and_run(oq_recipe *r, const oq_options *options, const oq_request *request,
-                               size_t budget, const latents *want, double *error)
+static oq_status run_uniforms(search *s)
+{
+    const double started_s = oq_now_s();
+    for (int m = 0; m + 1 < s->r.n_methods; m++) {
+        s->uniform[m].bytes = uniform_bytes(&s->r, m);
+        OQ_TRY(run_spec(s, s->r.spec[m], &s->r.held_out, &s->uniform[m]));
+        oq_report_progress(s->r.env, "one method everywhere", m + 1, s->r.n_methods - 1,
+                           oq_now_s() - started_s);
+    }
+    return OQ_OK;
+}
+
+/* Solves with more and less trust in the single layers' figures; the one whose predictions turn out best stays. */
+static oq_status find_best(search *s)
 {
     static const double trusts[] = {1.0, 0.75, 0.5};
-    double best_trust = -1;
+    double best_trust = -1, best_error = 0;
     for (size_t t = 0; t < OQ_COUNT(trusts); t++) {
-        char *spec = NULL;
-        double got = 0;
-        set_errors(r, trusts[t]);
-        OQ_TRY(oq_recipe_solve(r, budget));
-        oq_json *recipe = recipe_json(r);
-        oq_status st = oq_json_dump(r->env, recipe, OQ_JSON_COMPACT, &spec);
-        if (st == OQ_OK) st = verify(r, options, request, spec, want, &got);
-        oq_free(r->env, spec);
-        oq_json_free(recipe);
-        OQ_TRY(st);
-        if (best_trust < 0 || got < *error) best_trust = trusts[t], *error = got;
+        outcome got = {0};
+        oq_recipe_set_errors(&s->r, trusts[t]);
+        OQ_TRY(oq_recipe_solve(&s->r, s->budget));
+        OQ_TRY(run_chosen(s, &s->r.search, &got));
+        if (best_trust < 0 || got.error < best_error) best_trust = trusts[t], best_error = got.error;
     }
-    set_errors(r, best_trust);
-    return oq_recipe_solve(r, budget);
+    oq_recipe_set_errors(&s->r, best_trust);
+    OQ_TRY(oq_recipe_solve(&s->r, s->budget));
+    return run_chosen(s, &s->r.held_out, &s->best);
 }
 
-static void put_uniforms(const oq_recipe *r, const uniform *uniforms, const latents *want, oq_json *json,
-                         oq_strbuf *text)
+/* ---- the report ---------------------------------------------------------------------------------------- */
+
+static void put_outcome(const oq_recipe *r, const char *name, const outcome *o, oq_json *json,
+                        oq_strbuf *text)
+{
+    const double bits = 8.0 * (double)o->bytes / r->weights;
+    oq_json_set(json, "bytes", oq_json_new_int((int64_t)o->bytes));
+    oq_json_set(json, "bits_per_weight", oq_json_new_real(bits));
+    oq_json_set(json, "prediction_snr_db", oq_json_new_real(decibel(o->error)));
+    oq_json_set(json, "psnr_db", oq_json_new_real(o->quality.mean_db));
+    oq_json_set(json, "worst_psnr_db", oq_json_new_real(o->quality.worst_db));
+    oq_strbuf_printf(text, "  %-20s %14.2f %15.2f %11.2f %8.2f\n", name, bits, decibel(o->error),
+                     o->quality.mean_db, o->quality.worst_db);
+}
+
+static void put_uniforms(const search *s, oq_json *json, oq_strbuf *text)
 {
     oq_json *list = oq_json_new_array();
-    for (int m = 0; m + 1 < r->n_methods; m++) {
+    for (int m = 0; m + 1 < s->r.n_methods; m++) {
         oq_json *o = oq_json_new_object();
-        const double bits = 8.0 * (double)uniforms[m].bytes / r->weights,
-                     db = decibel(want, uniforms[m].error);
-        oq_json_set(o, "method", oq_json_new_string(r->method[m]));
-        oq_json_set(o, "bytes", oq_json_new_int((int64_t)uniforms[m].bytes));
-        oq_json_set(o, "bits_per_weight", oq_json_new_real(bits));
-        oq_json_set(o, "latent_snr_db", oq_json_new_real(db));
+        oq_json_set(o, "method", oq_json_new_string(s->r.method[m]));
+        put_outcome(&s->r, s->r.method[m], &s->uniform[m], o, text);
         oq_json_append(list, o);
-        oq_strbuf_printf(text, "  %-24s %6.2f bits a weight %8.2f dB\n", r->method[m], bits, db);
     }
     oq_json_set(json, "uniform", list);
 }
@@ -504,32 +257,54 @@ static oq_json *counts_json(const oq_recipe *r, oq_strbuf *text)
         int64_t n = 0;
         for (size_t i = 0; i < r->n_layers; i++) n += r->layers[i].chosen == m;
         oq_json_set(o, r->method[m], oq_json_new_int(n));
-        if (n) oq_strbuf_printf(text, "    %-22s %lld layers\n", r->method[m], (long long)n);
+        if (n) oq_strbuf_printf(text, "    %-18s %lld layers\n", r->method[m], (long long)n);
     }
     return o;
 }
 
-static oq_status finish(oq_recipe *r, const oq_options *options, const latents *want, double error,
-                        const uniform *uniforms, size_t budget, oq_report **out)
+/* What the recipe was held against, and the verdict: does a method alone, within the budget, predict better there? Pictures
+ * are told, not judged by: a few of them scatter by more than methods differ. */
+static void put_verdict(const search *s, oq_json *json, oq_strbuf *text)
 {
-    const char *output = oq_options_text(options, "output", NULL);
+    const oq_request *held = &s->r.held_out.request;
+    oq_json *prompts = oq_json_new_array();
+    int better = -1;
+    for (int i = 0; i < held->n_prompts; i++) oq_json_append(prompts, oq_json_new_string(held->prompts[i]));
+    oq_json_set(json, "held_out_prompts", prompts);
+    oq_json_set(json, "held_out_seed", oq_json_new_int((int64_t)held->seed));
+    for (int m = 0; m + 1 < s->r.n_methods; m++)
+        if (s->uniform[m].bytes <= s->budget && s->uniform[m].error < s->best.error &&
+            (better < 0 || s->uniform[m].error < s->uniform[better].error))
+            better = m;
+    oq_json_set(json, "beats_uniform", oq_json_new_bool(better < 0));
+    oq_strbuf_printf(text, "held out: %d %s, seed %llu%s\n", held->n_prompts,
+                     held->n_prompts == 1 ? "prompt" : "prompts", (unsigned long long)held->seed,
+                     held->prompts == s->r.search.request.prompts
+                         ? " (the prompt searched on: give more prompts, or --held-out-prompt)"
+                         : "");
+    if (better >= 0)
+        oq_strbuf_printf(text, "there %s alone, which fits the budget, predicts better\n",
+                         s->r.method[better]);
+}
+
+static oq_status finish(search *s, oq_report **out)
+{
+    oq_recipe *r = &s->r;
+    const char *output = oq_options_text(r->options, "output", NULL);
     oq_json *json = oq_json_new_object(), *recipe = recipe_json(r);
     oq_strbuf text;
     char *pretty = NULL;
     oq_strbuf_init(&text, r->env);
     oq_status st = oq_json_dump(r->env, recipe, OQ_JSON_INDENT, &pretty);
     if (st == OQ_OK && output) st = oq_file_write_all(r->env, output, pretty, strlen(pretty));
-    oq_strbuf_printf(&text, "%zu layers; error of the latents against BF16:\n", r->n_layers);
-    put_uniforms(r, uniforms, want, json, &text);
-    const double bits = 8.0 * (double)oq_recipe_bytes(r) / r->weights, db = decibel(want, error);
-    oq_strbuf_printf(&text, "  %-24s %6.2f bits a weight %8.2f dB (predicted %.2f)\n", "this recipe", bits,
-                     db, decibel(want, oq_recipe_error(r)));
+    oq_strbuf_printf(&text, "%zu layers\n  %-20s %14s %15s %11s %8s\n", r->n_layers, "", "bits a weight",
+                     "predictions dB", "pictures dB", "worst");
+    put_uniforms(s, json, &text);
+    put_outcome(r, "this recipe", &s->best, json, &text);
     oq_json_set(json, "methods", counts_json(r, &text));
-    oq_json_set(json, "budget_bytes", oq_json_new_int((int64_t)budget));
-    oq_json_set(json, "bytes", oq_json_new_int((int64_t)oq_recipe_bytes(r)));
-    oq_json_set(json, "bits_per_weight", oq_json_new_real(bits));
-    oq_json_set(json, "latent_snr_db", oq_json_new_real(db));
-    oq_json_set(json, "predicted_snr_db", oq_json_new_real(decibel(want, oq_recipe_error(r))));
+    oq_json_set(json, "budget_bytes", oq_json_new_int((int64_t)s->budget));
+    oq_json_set(json, "expected_snr_db", oq_json_new_real(decibel(oq_recipe_error(r))));
+    put_verdict(s, json, &text);
     oq_json_set(json, "recipe", recipe);
     if (output)
         oq_strbuf_printf(&text, "%s: written; --recipe %s takes it\n", output, output);
@@ -542,46 +317,51 @@ static oq_status finish(oq_recipe *r, const oq_options *options, const latents *
     return st;
 }
 
-static oq_status search(oq_recipe *r, const oq_options *options, const oq_model *reference, oq_report **out)
+/* ---- the command --------------------------------------------------------------------------------------- */
+
+static oq_status run_search(search *s, oq_report **out)
 {
-    uniform uniforms[OQ_RECIPE_METHODS] = {{0}};
-    latents want = {0};
-    oq_request request;
-    size_t budget = 0;
-    double error = 0;
-    oq_status st = oq_request_make(r->env, reference, options, &r->arena, &request);
-    if (st == OQ_OK) st = measure_all(r, options, reference, &request, &want, uniforms);
-    if (st == OQ_OK) st = read_budget(r, oq_options_text(options, "budget", "4.5bpw"), &budget);
-    if (st == OQ_OK) st = solve_and_run(r, options, &request, budget, &want, &error);
-    if (st == OQ_OK) st = finish(r, options, &want, error, uniforms, budget, out);
-    oq_free(r->env, want.values);
-    return st;
+    oq_media *plain = NULL;
+    oq_recipe *r = &s->r;
+    OQ_TRY(split_prompts(r));
+    OQ_TRY(oq_recipe_record(r, &r->search));
+    OQ_TRY(oq_recipe_record(r, &r->held_out));
+    OQ_TRY(oq_recipe_measure(r));
+    OQ_TRY(read_budget(r, oq_options_text(r->options, "budget", "4.5bpw"), &s->budget));
+    oq_recipe_set_errors(r, 1);
+    OQ_TRY(oq_recipe_solve(r, s->budget)); /* a budget that is too small is refused before the pictures */
+    oq_status st = oq_generate_request(r->env, r->reference, &r->held_out.request, NULL, &plain);
+    s->plain = plain;
+    if (st == OQ_OK) st = run_uniforms(s);
+    if (st == OQ_OK) st = find_best(s);
+    oq_media_free(plain);
+    return st == OQ_OK ? finish(s, out) : st;
 }
 
 static oq_status command_recipe(oq_env *env, oq_options *options, oq_report **out)
 {
-    oq_recipe r = {.env = env};
-    oq_model *reference = NULL;
+    search s = {.r = {.env = env, .options = options}};
     OQ_TRY(oq_command_no_arguments(env, options, "the model is given with --model"));
     if (!oq_options_given(options, "model"))
         return oq_fail(env, OQ_E_ARG, "recipe needs a model: --model DIR");
-    if (!oq_options_given(options, "prompt"))
+    if (!oq_options_given(options, "prompt") && !oq_options_given(options, "prompt-file"))
         return oq_fail(env, OQ_E_ARG, "recipe measures on prompts: give at least one with --prompt");
     if (oq_options_int(options, "seed", -1) < 0) OQ_TRY(oq_options_set(options, "seed", "42"));
-    oq_arena_init(&r.arena, env);
-    oq_status st = read_methods(&r, oq_options_text(options, "methods", "nvfp4,int3,int4,fp8-channel,bf16"));
+    oq_arena_init(&s.r.arena, env);
+    oq_status st =
+        read_methods(&s.r, oq_options_text(options, "methods", "nvfp4,int3,int4,fp8-channel,bf16"));
     if (st == OQ_OK)
         st = read_budget(&(oq_recipe){.env = env, .weights = 8}, oq_options_text(options, "budget", "4.5bpw"),
                          &(size_t){0});
-    if (st == OQ_OK) st = open_model(env, options, NULL, &reference);
-    if (st == OQ_OK) st = search(&r, options, reference, out);
-    oq_model_close(reference);
-    oq_arena_deinit(&r.arena);
+    if (st == OQ_OK) st = oq_recipe_open(&s.r, NULL, &s.r.reference);
+    if (st == OQ_OK) st = run_search(&s, out);
+    oq_model_close(s.r.reference);
+    oq_arena_deinit(&s.r.arena);
     return st;
 }
 
 const oq_command oq_command_recipe = {
-    .info = {"recipe", "-m MODEL -p TEXT --budget SIZE [flags]",
-             "find which layer gets which method within a budget, by measuring each layer end to end"},
+    .info = {"recipe", "-m MODEL -p TEXT -p TEXT --budget SIZE [flags]",
+             "find which layer gets which method within a budget, by measuring, judged on prompts held out"},
     .run = command_recipe,
 };

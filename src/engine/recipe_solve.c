@@ -80,6 +80,21 @@ static void spend_rest(oq_recipe *r, size_t budget)
     }
 }
 
+void oq_recipe_set_errors(oq_recipe *r, double trust)
+{
+    double sum = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_layers; i++)
+        if (r->layers[i].reach > 0) sum += log(r->layers[i].reach), n++;
+    const double mean = n ? sum / (double)n : 0;
+    for (size_t i = 0; i < r->n_layers; i++) {
+        oq_recipe_layer *l = &r->layers[i];
+        const double own = l->reach > 0 ? log(l->reach) : mean;
+        for (int m = 0; m + 1 < r->n_methods; m++)
+            l->choice[m].error = l->choice[m].noise * exp(trust * own + (1 - trust) * mean);
+    }
+}
+
 oq_status oq_recipe_solve(oq_recipe *r, size_t budget)
 {
     for (size_t i = 0; i < r->n_layers; i++) {

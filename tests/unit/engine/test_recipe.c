@@ -1,5 +1,5 @@
 /* test_recipe.c -- the assignment within a budget: exact bytes, the best trade first; and on the demo model: better than
- * every single method at equal bytes, and taken by generate and quantize. */
+ * every single method at equal bytes, for a prompt that was held out, and taken by plan and quantize; recipes by name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -98,34 +98,40 @@ static oq_status run(oq_env *env, const char *command, const char *const *pairs,
     return st;
 }
 
-#ifndef OMNIQ_SANITIZED /* it draws some forty pictures */
+#ifndef OMNIQ_SANITIZED /* it takes some three hundred forwards */
+/* On prompts that it was not searched on, the recipe predicts better than every method that fits its budget. */
 static void test_better_than_uniform(void **state)
 {
     oq_env *env = *state;
     char *root = strdup(scratch_dir(OMNIQ_BINARY_DIR, "recipe")), file[512];
     oq_json *json = NULL, *written = NULL;
     snprintf(file, sizeof file, "%s/recipe.json", root);
-    const char *const search[] = {
-        "model",  MODEL,     "prompt",  "a large red ball to the left of a small blue star",
-        "budget", "4.51bpw", "methods", "nvfp4,nf4,int3,int4,fp8-channel,int8",
-        "output", file,      NULL};
-    assert_int_equal(run(env, "recipe", search, &json), OQ_OK);
-    const double ours = oq_json_real(oq_json_get(json, "latent_snr_db"), 0);
-    const int64_t bytes = oq_json_int(oq_json_get(json, "bytes"), 0);
-    const oq_json *uniform = oq_json_get(json, "uniform");
-    assert_true(bytes <= oq_json_int(oq_json_get(json, "budget_bytes"), 0));
-    assert_int_equal(oq_json_size(uniform), 6);
+    const char *const search[] = {"model",   MODEL,
+                                  "prompt",  "a large red ball to the left of a small blue star",
+                                  "prompt",  "a small striped green triangle above a large yellow heart",
+                                  "steps",   "4",
+                                  "budget",  "4.51bpw",
+                                  "methods", "nvfp4,int3,int4,int8",
+                                  "output",  file,
+                                  NULL};
+    if (run(env, "recipe", search, &json) != OQ_OK) fail_msg("%s", oq_env_error(env));
+    const double ours = oq_json_real(oq_json_get(json, "prediction_snr_db"), 0);
+    const int64_t budget = oq_json_int(oq_json_get(json, "budget_bytes"), 0);
+    const oq_json *uniform = oq_json_get(json, "uniform"), *held = oq_json_get(json, "held_out_prompts");
+    assert_true(oq_json_int(oq_json_get(json, "bytes"), 0) <= budget);
+    assert_true(oq_json_bool(oq_json_get(json, "beats_uniform"), false));
+    assert_int_equal(oq_json_size(held), 1);
+    assert_string_equal(oq_json_string(oq_json_at(held, 0)), search[5]);
     int compared = 0;
     for (size_t i = 0; i < oq_json_size(uniform); i++) {
         const oq_json *u = oq_json_at(uniform, i);
-        const double db = oq_json_real(oq_json_get(u, "latent_snr_db"), 0);
-        if (oq_json_int(oq_json_get(u, "bytes"), 0) > oq_json_int(oq_json_get(json, "budget_bytes"), 0))
-            continue;
-        if (!(ours > db + 0.5))
-            fail_msg("%s: %.2f dB, the recipe %.2f", oq_json_string(oq_json_get(u, "method")), db, ours);
-        compared++;
+        const double db = oq_json_real(oq_json_get(u, "prediction_snr_db"), 0);
+        const int64_t bytes = oq_json_int(oq_json_get(u, "bytes"), 0);
+        print_message("%s: %.2f dB, the recipe %.2f\n", oq_json_string(oq_json_get(u, "method")), db, ours);
+        assert_true(bytes > budget || ours > db + 0.8);
+        compared += bytes <= budget;
     }
-    assert_int_equal(compared, 4); /* nvfp4, nf4, int3, int4 */
+    assert_int_equal(compared, 3); /* nvfp4, int3, int4 */
     assert_int_equal(run(env, "plan", (const char *const[]){"model", MODEL, "recipe", file, NULL}, &written),
                      OQ_OK);
     const oq_json *layers =
@@ -197,7 +203,7 @@ static void test_refusals(void **state)
                          (const char *const[]){"recipe", "no/file.json", "output", "/nowhere/x", NULL},
                          &json),
                      OQ_E_NOTFOUND);
-    assert_non_null(strstr(oq_env_error(env), "--recipe 'no/file.json': there is no such file"));
+    assert_non_null(strstr(oq_env_error(env), "--recipe 'no/file.json' is no file and no recipe of z-image"));
 }
 
 int main(void)
