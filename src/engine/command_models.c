@@ -1,6 +1,19 @@
 /* command_models.c -- the model families and networks of this build, from their lists. */
 #include "engine/command.h"
 
+static oq_json *recipes_json(const oq_pipeline_type *p)
+{
+    oq_json *list = oq_json_new_array();
+    for (const oq_pipeline_recipe *r = p->recipes; r && r->name; r++) {
+        oq_json *json = oq_json_new_object();
+        oq_json_set(json, "name", oq_json_new_string(r->name));
+        oq_json_set(json, "quantization", oq_json_new_string(r->spec));
+        oq_json_set(json, "evidence", oq_json_new_string(r->evidence));
+        oq_json_append(list, json);
+    }
+    return list;
+}
+
 static oq_json *family_json(const oq_pipeline_type *p)
 {
     oq_json *json = oq_json_new_object(), *components = oq_json_new_array(), *d = oq_json_new_object();
@@ -15,6 +28,7 @@ static oq_json *family_json(const oq_pipeline_type *p)
         oq_json_append(components, c);
     }
     oq_json_set(json, "components", components);
+    oq_json_set(json, "recipes", recipes_json(p));
     oq_json_set(d, "width", oq_json_new_int(p->defaults.width));
     oq_json_set(d, "height", oq_json_new_int(p->defaults.height));
     oq_json_set(d, "steps", oq_json_new_int(p->defaults.steps));
@@ -35,6 +49,8 @@ static void put_family(const oq_pipeline_type *p, oq_strbuf *out)
     for (size_t i = 0; i < p->n_components; i++)
         if (!p->components[i].quantizable) oq_strbuf_printf(out, " %s", p->components[i].name);
     oq_strbuf_putc(out, '\n');
+    for (const oq_pipeline_recipe *r = p->recipes; r && r->name; r++)
+        oq_strbuf_printf(out, "%-12s --recipe %s: %s\n%-14s%s\n", "", r->name, r->spec, "", r->evidence);
 }
 
 static oq_json *modules_json(void)

@@ -58,9 +58,10 @@ oq_status oq_component_open(oq_env *env, oq_model *model, const oq_options *opti
                             const oq_module_type *module, const oq_folder_component **c);
 /* Refuses a file for a component that the model does not have. */
 oq_status oq_component_check_options(oq_env *env, const oq_model *model, const oq_options *options);
-/* The wish of --quantization, --quantization-config, --ignored-layers and --component; *out NULL: none. */
-oq_status oq_quant_request(oq_env *env, const oq_options *options, const char *const *components, size_t n,
-                           oq_quant_config **out);
+/* The wish of --quantization, --quantization-config, --recipe, --ignored-layers and --component; *out NULL: none. `family`
+ * has the named recipes; NULL: the model tells no family. */
+oq_status oq_quant_request(oq_env *env, const oq_options *options, const oq_pipeline_type *family,
+                           const char *const *components, size_t n, oq_quant_config **out);
 
 /* The request with every default filled in: flag, else omniq.json, else the family's row. Strings live in `arena`. */
 oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *options, oq_arena *arena,

@@ -137,7 +137,7 @@ static oq_status open_components(oq_env *env, oq_model *model, const oq_options 
     if (st == OQ_OK) st = oq_new(env, n, sizeof *o.plan, "model", &o.plan);
     if (st == OQ_OK) st = oq_new(env, n, sizeof *o.names, "model", &o.names);
     for (size_t i = 0; st == OQ_OK && i < n; i++) o.names[i] = model->type->components[i].name;
-    if (st == OQ_OK) st = oq_quant_request(env, options, o.names, n, &model->config);
+    if (st == OQ_OK) st = oq_quant_request(env, options, model->type, o.names, n, &model->config);
     for (size_t i = 0; st == OQ_OK && i < n; i++) st = open_component(env, model, options, dummy, i, &o);
     if (st == OQ_OK) st = resolve_and_plan(env, model, options, &o);
     oq_free(env, o.names);

@@ -32,8 +32,48 @@ static oq_status both_given(oq_env *env, oq_quant_config *a, oq_quant_config *b)
     return oq_fail(env, OQ_E_CONFIG, "--quantization and --quantization-config are both given and differ");
 }
 
-static oq_status parse_flags(oq_env *env, const oq_options *options, const char *const *components, size_t n,
-                             oq_quant_config **out)
+/* ---- recipes ------------------------------------------------------------------------------------------- */
+
+static oq_status unknown_recipe(oq_env *env, const oq_pipeline_type *family, const char *name)
+{
+    const char *names[16];
+    size_t n = 0;
+    if (!family)
+        return oq_fail(
+            env, OQ_E_NOTFOUND,
+            "--recipe '%s': there is no such file, and no model folder tells the family whose recipe "
+            "it could be",
+            name);
+    oq_strbuf known;
+    oq_strbuf_init(&known, env);
+    for (const oq_pipeline_recipe *r = family->recipes; r && r->name && n < OQ_COUNT(names); r++) {
+        oq_strbuf_printf(&known, "%s%s", n ? ", " : "", r->name);
+        names[n++] = r->name;
+    }
+    const int nearest = oq_name_nearest(name, names, n);
+    const char *text = n ? oq_strbuf_text(&known) : "none";
+    const oq_status st =
+        nearest >= 0 ? oq_fail(env, OQ_E_NOTFOUND,
+                               "--recipe '%s' is no file and no recipe of %s (%s); the nearest is '%s'", name,
+                               family->name, text, names[nearest])
+                     : oq_fail(env, OQ_E_NOTFOUND, "--recipe '%s' is no file and no recipe of %s (%s)", name,
+                               family->name, text);
+    oq_strbuf_deinit(&known);
+    return st;
+}
+
+/* A file of 'omniq recipe', or a name of the family's list. */
+static oq_status parse_recipe(oq_env *env, const char *name, const oq_pipeline_type *family,
+                              const char *const *components, size_t n, oq_quant_config **out)
+{
+    if (oq_file_exists(name)) return parse_config_flag(env, name, components, n, out);
+    for (const oq_pipeline_recipe *r = family ? family->recipes : NULL; r && r->name; r++)
+        if (oq_name_equal(r->name, name)) return oq_quant_config_parse(env, r->spec, components, n, out);
+    return unknown_recipe(env, family, name);
+}
+
+static oq_status parse_flags(oq_env *env, const oq_options *options, const oq_pipeline_type *family,
+                             const char *const *components, size_t n, oq_quant_config **out)
 {
     const char *name = oq_options_text(options, "quantization", NULL);
     const char *config = oq_options_text(options, "quantization-config", NULL);
@@ -41,9 +81,7 @@ static oq_status parse_flags(oq_env *env, const oq_options *options, const char 
     if (recipe && (name || config))
         return oq_fail(env, OQ_E_CONFIG, "--recipe and --%s are both given; a recipe is a whole quantization",
                        name ? "quantization" : "quantization-config");
-    if (recipe && !oq_file_exists(recipe))
-        return oq_fail(env, OQ_E_NOTFOUND, "--recipe '%s': there is no such file", recipe);
-    if (recipe) config = recipe;
+    if (recipe) return parse_recipe(env, recipe, family, components, n, out);
     oq_quant_config *first = NULL, *second = NULL;
     oq_status st = name ? oq_quant_config_parse(env, name, components, n, &first) : OQ_OK;
     if (st == OQ_OK && config) st = parse_config_flag(env, config, components, n, &second);
@@ -142,12 +180,12 @@ static oq_status add_attention(oq_env *env, const oq_options *options, oq_quant_
     return st;
 }
 
-oq_status oq_quant_request(oq_env *env, const oq_options *options, const char *const *components, size_t n,
-                           oq_quant_config **out)
+oq_status oq_quant_request(oq_env *env, const oq_options *options, const oq_pipeline_type *family,
+                           const char *const *components, size_t n, oq_quant_config **out)
 {
     oq_quant_config *config = NULL;
     const char *ignored = oq_options_text(options, "ignored-layers", NULL);
-    oq_status st = parse_flags(env, options, components, n, &config);
+    oq_status st = parse_flags(env, options, family, components, n, &config);
     if (st == OQ_OK) st = add_components(env, options, components, n, &config);
     if (st == OQ_OK && ignored) st = add_ignored(env, ignored, config);
     if (st == OQ_OK) st = add_attention(env, options, &config);

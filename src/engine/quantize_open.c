@@ -10,9 +10,16 @@
 
 /* ---- networks ------------------------------------------------------------------------------------------ */
 
+/* Of the source, or of the model folder that -m names for a lone file; NULL: none is known. */
+static const oq_pipeline_type *family_of(const oq_quantize *q)
+{
+    const oq_folder *folder = q->source.folder ? q->source.folder : q->base;
+    return folder ? oq_pipeline_find(folder->class_name) : NULL;
+}
+
 static const oq_pipeline_component *pipeline_component(const oq_quantize *q, const char *name)
 {
-    const oq_pipeline_type *type = q->source.folder ? oq_pipeline_find(q->source.folder->class_name) : NULL;
+    const oq_pipeline_type *type = q->source.folder ? family_of(q) : NULL;
     for (size_t i = 0; type && i < type->n_components; i++)
         if (strcmp(type->components[i].name, name) == 0) return &type->components[i];
     return NULL;
@@ -101,10 +108,10 @@ static oq_status plan_target(oq_quantize *q)
                                   .module = p->module,
                                   .config = p->config};
     }
-    OQ_TRY(oq_quant_request(env, q->options, names, q->n_parts, &q->config));
+    OQ_TRY(oq_quant_request(env, q->options, family_of(q), names, q->n_parts, &q->config));
     if (!q->config)
         return oq_fail(env, OQ_E_ARG,
-                       "quantize needs to know into what: --quantization SPEC or --recipe FILE");
+                       "quantize needs to know into what: --quantization SPEC or --recipe NAME");
     OQ_TRY(oq_resolve(env, q->config, resolve, q->n_parts, &resolved));
     const oq_plan_params params = {.backend = q->backend,
                                    .device = q->device,

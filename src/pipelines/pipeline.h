@@ -81,6 +81,12 @@ typedef struct oq_pipeline_setup { /* facts that init reads */
     bool dummy;               /* weights without a file: a folder without tokenizer files will do */
 } oq_pipeline_setup;
 
+typedef struct oq_pipeline_recipe { /* a quantization that this family bears well: --recipe NAME */
+    const char *name;     /* "careful8" */
+    const char *spec;     /* what --quantization would take */
+    const char *evidence; /* for people: measured where, with which figures */
+} oq_pipeline_recipe;
+
 typedef struct oq_pipeline_type {
     const char *name;       /* "z-image" */
     const char *class_name; /* "ZImagePipeline" */
@@ -89,6 +95,7 @@ typedef struct oq_pipeline_type {
     unsigned takes; /* OQ_TAKES_* */
     const oq_pipeline_component *components;
     size_t n_components;
+    const oq_pipeline_recipe *recipes; /* ended by an empty row; NULL: none */
     oq_pipeline_defaults defaults;
     const char *prompt_before, *prompt_after; /* the template around a prompt */
     size_t self_bytes;
