@@ -6,7 +6,7 @@ OUT    ?= out/demo
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all check demo bench fmt lint golden-update install clean
+.PHONY: all check demo bench quality fmt lint golden-update install clean
 all:
 	@cmake -S . -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; rm -f $(BUILD).log; exit 1; }; rm -f $(BUILD).log
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -20,6 +20,9 @@ demo: all # pictures and a report in out/demo
 
 bench: all # kernels, layers, whole runs; BENCH='--json --only kernels'
 	@$(BUILD)/omniq bench -m models/toybox $(BENCH)
+
+quality: all # the tables of docs/QUALITY.md, some ten minutes; QUALITY=times renews the step times alone
+	@$(BUILD)/tests/quality_doc $(or $(QUALITY),methods attention recipes times)
 
 fmt: # sources; headers are laid out by hand
 	@find src tools tests -name '*.c' | xargs clang-format -i

@@ -60,8 +60,7 @@ static const oq_option_info rows[] = {
     /* ---- request ------------------------------------------------------------------------------------------- */
     {"prompt", "p", OQ_OPTION_LIST, 0, 0, NULL, NULL, RUNS ",tokenize", "request", "TEXT",
      "what to draw; given several times it is a batch"},
-    {"prompt-file", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, RUNS, "request", "FILE",
-     "prompts, one a line"},
+    {"prompt-file", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, RUNS, "request", "FILE", "prompts, one a line"},
     {"negative-prompt", "n", OQ_OPTION_STRING, 0, 0, NULL, NULL, RUNS, "request", "TEXT",
      "what to stay away from; needs guidance"},
     {"width", "W", OQ_OPTION_INT, 1, 65536, NULL, "the model's", RUNS, "request", "PX",
@@ -165,8 +164,8 @@ static const oq_option_info rows[] = {
     {"candidate-attention-sparse-skip-layers", "attention-sparse-skip-layers", OQ_OPTION_STRING, 0, 0, NULL,
      NULL, "compare", "quantization", "LIST", "the candidate's layers whose attention stays dense"},
 
-    {"recipe", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES ",bench,quantize", "quantization",
-     "NAME|FILE", "a recipe of the model's family ('omniq models' lists them), or a file of 'omniq recipe'"},
+    {"recipe", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES ",bench,quantize", "quantization", "NAME|FILE",
+     "a recipe of the model's family ('omniq models -v' lists them), or a file of 'omniq recipe'"},
     {"budget", NULL, OQ_OPTION_STRING, 0, 0, NULL, "4.5bpw", "recipe", "quantization", "SIZE",
      "bits a weight ('4.5bpw') or bytes ('6GB', '700MiB') of all layers that may be quantized"},
     {"held-out-prompt", NULL, OQ_OPTION_LIST, 0, 0, NULL, NULL, "recipe", "quantization", "TEXT",

@@ -39,7 +39,19 @@ static oq_json *family_json(const oq_pipeline_type *p)
     return json;
 }
 
-static void put_family(const oq_pipeline_type *p, oq_strbuf *out)
+static void put_recipes(const oq_pipeline_type *p, bool verbose, oq_strbuf *out)
+{
+    if (!p->recipes) return;
+    oq_strbuf_printf(out, "%-12s recipes:", "");
+    for (const oq_pipeline_recipe *r = p->recipes; r->name; r++)
+        if (verbose)
+            oq_strbuf_printf(out, "\n%-14s%s = %s\n%-16s%s", "", r->name, r->spec, "", r->evidence);
+        else
+            oq_strbuf_printf(out, " %s", r->name);
+    oq_strbuf_putc(out, '\n');
+}
+
+static void put_family(const oq_pipeline_type *p, bool verbose, oq_strbuf *out)
 {
     oq_strbuf_printf(out, "%-12s %-18s %-14s %s\n", p->name, p->class_name, p->task, p->help);
     oq_strbuf_printf(out, "%-12s quantizable:", "");
@@ -49,8 +61,7 @@ static void put_family(const oq_pipeline_type *p, oq_strbuf *out)
     for (size_t i = 0; i < p->n_components; i++)
         if (!p->components[i].quantizable) oq_strbuf_printf(out, " %s", p->components[i].name);
     oq_strbuf_putc(out, '\n');
-    for (const oq_pipeline_recipe *r = p->recipes; r && r->name; r++)
-        oq_strbuf_printf(out, "%-12s --recipe %s: %s\n%-14s%s\n", "", r->name, r->spec, "", r->evidence);
+    put_recipes(p, verbose, out);
 }
 
 static oq_json *modules_json(void)
@@ -75,7 +86,7 @@ static oq_status models(oq_env *env, oq_options *options, oq_report **out)
     oq_json *json = oq_json_new_object(), *families = oq_json_new_array();
     for (size_t i = 0; oq_pipeline_list[i]; i++) {
         oq_json_append(families, family_json(oq_pipeline_list[i]));
-        put_family(oq_pipeline_list[i], &text);
+        put_family(oq_pipeline_list[i], oq_options_flag(options, "verbose"), &text);
     }
     oq_json_set(json, "families", families);
     oq_json_set(json, "networks", modules_json());
@@ -83,6 +94,6 @@ static oq_status models(oq_env *env, oq_options *options, oq_report **out)
 }
 
 const oq_command oq_command_models = {
-    .info = {"models", "", "list the model families"},
+    .info = {"models", "[-v]", "list the model families; -v with what backs their recipes"},
     .run = models,
 };

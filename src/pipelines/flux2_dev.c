@@ -67,6 +67,18 @@ static const oq_pipeline_component components[] = {
     {.name = "vae"},
 };
 
+/* ---- recipes: docs/QUALITY.md has the figures ---------------------------------------------------------- */
+
+static const oq_pipeline_recipe recipes[] = {
+    {"careful8", "{\"transformer\":{\"method\":\"int8\",\"ignored_layers\":[\"linear_out\"]}}",
+     "int8, the feed-forward outputs of double blocks BF16: as for FLUX.2-klein, whose blocks these "
+     "are. Not measured on the published weights."},
+    {"careful4", "{\"transformer\":{\"method\":\"nvfp4\",\"ignored_layers\":[\"transformer_blocks.0\"]}}",
+     "nvfp4, the first double block BF16 (one of 56 blocks): as for FLUX.2-klein, whose blocks these "
+     "are. Not measured on the published weights."},
+    {0},
+};
+
 const oq_pipeline_type oq_pipeline_flux2_dev = {
     .name = "flux2-dev",
     .class_name = "Flux2Pipeline",
@@ -74,6 +86,7 @@ const oq_pipeline_type oq_pipeline_flux2_dev = {
     .help = "FLUX.2-dev (50 steps; the guidance scale is embedded and costs nothing).",
     .components = components,
     .n_components = OQ_COUNT(components),
+    .recipes = recipes,
     .defaults = {.width = 1024,
                  .height = 1024,
                  .steps = 50,

@@ -15,7 +15,7 @@ static const oq_method_option options[] = {
      .max = 1e6,
      .fallback = "5",
      .side = OQ_SIDE_REQUEST,
-     .help = "online: blocks 0 .. n-1 stay plain"},
+     .help = "online: blocks.0 .. blocks.n-1 stay plain, in networks that name them so (Wan)"},
     OQ_MXFP4_FALLBACK_ROWS,
     {0},
 };
