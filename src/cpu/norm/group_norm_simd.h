@@ -16,6 +16,39 @@ typedef struct group_job {
     float mean[CELLS + VF], scale[CELLS + VF], offset[CELLS + VF]; /* [col] y = (x - mean) * scale + offset */
 } group_job;
 
+/* A strip of whole vectors in BF16: even and odd places apart. */
+OQ_INLINE void sum_apart(const group_job *job, int64_t row, int64_t end, int64_t col, double *sum, double *squares)
+{
+    const int64_t at = job->first_col + col;
+    const uint16_t *const origin = (const uint16_t *)oq_elem_row(&job->a->x, job->first_row) + at;
+    vf shift[4], s[4], q[4];
+    for (int v = 0; v < 4; v++) s[v] = q[v] = v_zero();
+    v_load_bf16_apart(origin, &shift[0], &shift[1]);
+    v_load_bf16_apart(origin + 2 * VF, &shift[2], &shift[3]);
+    for (; row < end; row++) {
+        const uint16_t *const x = (const uint16_t *)oq_elem_row(&job->a->x, row) + at;
+        vf d[4];
+        v_load_bf16_apart(x, &d[0], &d[1]);
+        v_load_bf16_apart(x + 2 * VF, &d[2], &d[3]);
+        OQ_UNROLL
+        for (int v = 0; v < 4; v++) {
+            d[v] = v_sub(d[v], shift[v]);
+            s[v] = v_add(s[v], d[v]);
+            q[v] = v_fma(d[v], d[v], q[v]);
+        }
+    }
+    float part[2][STRIP];
+    for (int v = 0; v < 4; v++) {
+        v_store(part[0] + v * VF, s[v]);
+        v_store(part[1] + v * VF, q[v]);
+    }
+    for (int64_t j = 0; j < STRIP; j++) {
+        const int64_t from = j / (2 * VF) * 2 * VF + j % 2 * VF + j % (2 * VF) / 2;
+        sum[j] += (double)part[0][from];
+        squares[j] += (double)part[1][from];
+    }
+}
+
 /* Adds up to FLUSH_ROWS rows of one strip, then empties the vectors into the doubles. */
 OQ_INLINE void sum_strip(const group_job *job, int64_t row, int64_t end, int64_t col, double *sum,
                          double *squares, const bool xb)
@@ -58,7 +91,9 @@ static void sum_task(void *user, int64_t i, int worker)
     for (int64_t j = 0; j < STRIP && col + j < job->n_cols; j++) sum[j] = squares[j] = 0;
     for (int64_t row = first; row < end; row += FLUSH_ROWS) {
         const int64_t stop = row + FLUSH_ROWS < end ? row + FLUSH_ROWS : end;
-        if (job->xb)
+        if (job->xb && job->n_cols - col >= STRIP)
+            sum_apart(job, job->first_row + row, job->first_row + stop, col, sum, squares);
+        else if (job->xb)
             sum_strip(job, job->first_row + row, job->first_row + stop, col, sum, squares, true);
         else
             sum_strip(job, job->first_row + row, job->first_row + stop, col, sum, squares, false);
@@ -136,14 +171,46 @@ OQ_INLINE void apply_rows(const group_job *job, int64_t first, int64_t end, cons
     }
 }
 
+/* BF16 to silu in BF16, 2 VF columns at a time, numbers of even and of odd places apart. Statistics are finite, so x is. */
+OQ_INLINE void apply_apart(const group_job *job, int64_t row, int64_t end, int64_t col)
+{
+    vf mean[2], scale[2], offset[2], x[2];
+    v_load_apart(job->mean + col, &mean[0], &mean[1]);
+    v_load_apart(job->scale + col, &scale[0], &scale[1]);
+    v_load_apart(job->offset + col, &offset[0], &offset[1]);
+    for (; row < end; row++) {
+        v_load_bf16_apart((const uint16_t *)oq_elem_row(&job->a->x, row) + job->first_col + col, &x[0], &x[1]);
+        for (int i = 0; i < 2; i++)
+            x[i] = v_silu_short(v_fma(v_sub(x[i], mean[i]), scale[i], offset[i]));
+        v_store_bf16_apart((uint16_t *)oq_elem_row(&job->a->y, row) + job->first_col + col, x[0], x[1]);
+    }
+}
+
+static bool fits_apart(const group_job *job)
+{
+    if (!job->a->silu || !job->xb || !job->yb || job->n_cols % (2 * VF)) return false;
+    for (int64_t j = 0; j < job->n_cols; j += VF)
+        if (v_any_wild(v_load(job->mean + j)) || v_any_wild(v_load(job->scale + j)) ||
+            v_any_wild(v_load(job->offset + j)))
+            return false;
+    return true;
+}
+
+static void apart_task(const void *args, int64_t first, int64_t end)
+{
+    const group_job *job = args;
+    for (int64_t row = first; row < end; row += APPLY_ROWS)
+        for (int64_t col = 0; col < job->n_cols; col += 2 * VF)
+            apply_apart(job, job->first_row + row,
+                        job->first_row + (row + APPLY_ROWS < end ? row + APPLY_ROWS : end), col);
+}
+
 static void apply_task(const void *args, int64_t first, int64_t end)
 {
     const group_job *job = args;
     const apply_kind kind = job->a->silu ? job->yb ? SILU_SHORT : SILU : PLAIN;
     first += job->first_row, end += job->first_row;
-    if (kind == SILU_SHORT && job->xb)
-        apply_rows(job, first, end, true, true, SILU_SHORT);
-    else if (kind == SILU && !job->xb)
+    if (kind == SILU && !job->xb)
         apply_rows(job, first, end, false, false, SILU);
     else
         apply_rows(job, first, end, job->xb, job->yb, kind);
@@ -169,6 +236,6 @@ static void group_norm(oq_device *d, const oq_norm_args *a)
             if (job.n_pieces > job.n_rows / 64) job.n_pieces = job.n_rows / 64 > 1 ? job.n_rows / 64 : 1;
             oq_pool_run(d->pool, job.n_pieces * job.n_strips, sum_task, &job);
             for (int64_t j = 0; j < job.n_cols; j += width) settle_group(&job, j, width);
-            oq_rows_run(d->pool, job.n_rows, job.n_cols, apply_task, &job);
+            oq_rows_run(d->pool, job.n_rows, job.n_cols, fits_apart(&job) ? apart_task : apply_task, &job);
         }
 }

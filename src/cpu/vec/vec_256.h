@@ -173,6 +173,40 @@ OQ_INLINE void v_store_bf16_n(uint16_t *p, int64_t n, vf x)
     memcpy(p, part, (size_t)n * sizeof *p);
 }
 
+/* See vec_512.h. */
+OQ_INLINE void v_load_bf16_apart(const uint16_t *p, vf *even, vf *odd)
+{
+    const __m256i u = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    *even = _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
+    *odd = _mm256_castsi256_ps(_mm256_and_si256(u, _mm256_set1_epi32((int)0xffff0000u)));
+}
+
+OQ_INLINE void v_load_apart(const float *p, vf *even, vf *odd)
+{
+    const __m256 a = v_load(p), b = v_load(p + VF);
+    *even = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), 0xd8));
+    *odd = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd)), 0xd8));
+}
+
+OQ_INLINE __m256i v_bf16_bits_of_number(vf x)
+{
+    const __m256i u = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+}
+
+OQ_INLINE void v_store_bf16_apart(uint16_t *p, vf even, vf odd)
+{
+    const __m256i low = _mm256_srli_epi32(v_bf16_bits_of_number(even), 16);
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm256_blend_epi16(low, v_bf16_bits_of_number(odd), 0xaa));
+}
+
+OQ_INLINE vf v_add_exponent(vf p, vf shifted)
+{
+    const __m256i n = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), n));
+}
+
 /* p0 p0 p1 p1 ...: n lanes out of n / 2 floats (n even). */
 OQ_INLINE vf v_load_pairs(const float *p, int64_t n)
 {

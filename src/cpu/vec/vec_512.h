@@ -159,6 +159,43 @@ OQ_INLINE void v_store_bf16_n(uint16_t *p, int64_t n, vf x)
     _mm256_mask_storeu_epi16(p, v_mask(n), v_to_bf16(x));
 }
 
+/* 2 VF numbers as those of even and of odd places: two instructions apart, where one behind the other takes four. */
+OQ_INLINE void v_load_bf16_apart(const uint16_t *p, vf *even, vf *odd)
+{
+    const __m512i u = _mm512_loadu_si512(p);
+    *even = _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
+    *odd = _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000u)));
+}
+
+OQ_INLINE void v_load_apart(const float *p, vf *even, vf *odd)
+{
+    const __m512i e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i o = _mm512_add_epi32(e, _mm512_set1_epi32(1));
+    *even = _mm512_permutex2var_ps(v_load(p), e, v_load(p + VF));
+    *odd = _mm512_permutex2var_ps(v_load(p), o, v_load(p + VF));
+}
+
+/* As v_bf16_bits for what is a number or the NaN that arithmetic makes: no other NaN. */
+OQ_INLINE __m512i v_bf16_bits_of_number(vf x)
+{
+    const __m512i u = _mm512_castps_si512(x), below = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+    return _mm512_mask_sub_epi32(below, _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000)), below,
+                                 _mm512_set1_epi32(-1));
+}
+
+OQ_INLINE void v_store_bf16_apart(uint16_t *p, vf even, vf odd)
+{
+    const __m512i low = _mm512_srli_epi32(v_bf16_bits_of_number(even), 16);
+    _mm512_storeu_si512(p, _mm512_mask_blend_epi16(0xaaaaaaaau, low, v_bf16_bits_of_number(odd)));
+}
+
+/* p 2^n for whole n, given as n + 1.5 2^23; the result is a normal number. */
+OQ_INLINE vf v_add_exponent(vf p, vf shifted)
+{
+    const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), n));
+}
+
 /* p0 p0 p1 p1 ...: n lanes out of n / 2 floats (n even). */
 OQ_INLINE vf v_load_pairs(const float *p, int64_t n)
 {

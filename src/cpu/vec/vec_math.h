@@ -55,11 +55,19 @@ OQ_INLINE vf v_swish(vf x, float k)
     return v_div(x, v_add(v_set(1.0f), v_exp(v_mul(x, v_set(-k)))));
 }
 
-/* x sigmoid(x) within 2^-12.6 of it: for results that are rounded to bf16 next. */
+/* x sigmoid(x) within 2^-12.6 of it: for results that are rounded to bf16 next. Below -87, where it is less than 1e-36, it
+ * is x 2^-126. */
 OQ_INLINE vf v_silu_short(vf x)
 {
-    const vf u = v_min(v_set(125.0f), v_mul(x, v_set(-1.44269504f))); /* a NaN in the second place passes */
-    return v_mul(x, v_inverse_short(v_add(v_set(1.0f), v_exp2_short(u))));
+    const vf magic = v_set(12582912.0f); /* 1.5 * 2^23 + n has the whole number n in its low bits */
+    vf u = v_mul(x, v_set(-1.44269504f));
+    u = v_max(v_set(-126.0f), v_min(v_set(126.0f), u)); /* a NaN in the second place passes */
+    const vf n = v_add(u, magic), r = v_sub(u, v_sub(n, magic));
+    vf p = v_set(5.517167e-2f);
+    p = v_fma(p, r, v_set(2.4261113e-1f));
+    p = v_fma(p, r, v_set(6.9326097e-1f));
+    p = v_add_exponent(v_fma(p, r, v_set(9.9992806e-1f)), n);
+    return v_mul(x, v_inverse_short(v_add(v_set(1.0f), p)));
 }
 
 /* Within 3 ulp: an odd polynomial below 0.625 (relative error 4.4e-9), 1 - 2 / (e^2x + 1) above. */
