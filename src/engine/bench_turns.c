@@ -85,8 +85,8 @@ static void add_row(oq_bench *b, const oq_bench_pair_row *row, double *ours, dou
     oq_strbuf_printf(b->text, "%-11s %-24s %-12s %-31s %d %10.3f %10.3f %6.2f  %.2f-%.2f  %s\n", row->op,
                      row->shape, row->dtype, row->kernel, row->threads, ms, theirs[n / 2], ratios[n / 2], low,
                      high, row->peer);
-    oq_log(b->env, OQ_LOG_INFO, "bench: %s %s %s on %d: %.2f times %s", row->op, row->shape, row->dtype,
-           row->threads, ratios[n / 2], row->peer);
+    oq_log(b->env, OQ_LOG_INFO, "bench: %s %s %s on %d: %.3f ms, %s %.3f: %.2f times", row->op, row->shape,
+           row->dtype, row->threads, ms, row->peer, theirs[n / 2], ratios[n / 2]);
 }
 
 oq_status oq_bench_turns(const oq_bench_pairing *p, const oq_bench_pair_row *row)

@@ -100,8 +100,11 @@ def empty(make, dtype):
     with torch.device("meta"):
         module = make(diffusers)
     module = module.to(TYPES[dtype]).to_empty(device="cpu").eval()
+    noise = (torch.randn(1 << 20) * 0.02).to(TYPES[dtype])
     for p in module.parameters():
-        p.normal_(0, 0.02)
+        flat = p.view(-1)
+        for at in range(0, flat.numel(), noise.numel()):
+            flat[at:at + noise.numel()] = noise[:flat.numel() - at]
     return module
 
 
