@@ -5,7 +5,6 @@
 expect 0 '' methods
 says 'fp8'
 says 'int8'
-says 'not in this build yet'
 expect 0 '' methods -v
 says 'weight_strategy'
 expect 0 '' methods --json

@@ -273,8 +273,13 @@ static const struct {
     const char *name;
     double ratio;
 } larger[] = {
-    {"autoround/w2_sym_g64", 1.11},         {"autoround/w4_asym_g32_gptq", 1.15},
-    {"autoround/w4_sym_g32_default", 1.09}, {"torchao/intx_int4_g32", 0.6},
+    {"torchao/int4_flat", 1.21},
+    {"torchao/int4_bin", 1.21},
+    {"nunchaku/awq", 1.12},
+    {"autoround/w2_sym_g64", 1.11},
+    {"autoround/w4_asym_g32_gptq", 1.15},
+    {"autoround/w4_sym_g32_default", 1.09},
+    {"torchao/intx_int4_g32", 0.6},
     {"autoround/w4_asym_g64_awq", 1.08},
 };
 
