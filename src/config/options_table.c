@@ -277,18 +277,12 @@ const oq_option_info *oq_option_list(size_t *count)
 #define OFFLOAD   "moves weights between memories, which this build does not do"
 
 static const oq_option_later later[] = {
-    {"kv-cache-dtype", LLM_CACHE},
-    {"kv-cache-skip-steps", LLM_CACHE},
-    {"kv-cache-skip-layers", LLM_CACHE},
-    {"model-class-name", LATER},
-    {"step-execution", LATER},
-    {"tensor-parallel-size", PARALLEL},
-    {"ulysses-degree", PARALLEL},
-    {"ring-degree", PARALLEL},
-    {"cfg-parallel-size", PARALLEL},
-    {"vae-patch-parallel-size", PARALLEL},
-    {"enable-cpu-offload", OFFLOAD},
-    {"enable-layerwise-offload", OFFLOAD},
+    {"kv-cache-dtype", LLM_CACHE},       {"kv-cache-skip-steps", LLM_CACHE},
+    {"kv-cache-skip-layers", LLM_CACHE}, {"model-class-name", LATER},
+    {"step-execution", LATER},           {"tensor-parallel-size", PARALLEL},
+    {"ulysses-degree", PARALLEL},        {"ring-degree", PARALLEL},
+    {"cfg-parallel-size", PARALLEL},     {"vae-patch-parallel-size", PARALLEL},
+    {"enable-cpu-offload", OFFLOAD},     {"enable-layerwise-offload", OFFLOAD},
 };
 
 const oq_option_later *oq_option_later_find(const char *name)

@@ -5,6 +5,7 @@
 #include "base/names.h"
 #include "engine/recognize.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_NAME = 1024 };
@@ -141,10 +142,9 @@ oq_status oq_verify_model(oq_env *env, const oq_model *model, const char *path, 
 static oq_status add_base(oq_verify *v, const oq_ckpt *ckpt, const char *name, oq_verify_layer *l)
 {
     char full[MAX_NAME];
-    if (l->n_base == OQ_VERIFY_PARTS || strlen(name) + sizeof ".weight" > sizeof full)
+    const int n = snprintf(full, sizeof full, "%s.weight", name);
+    if (l->n_base == OQ_VERIFY_PARTS || n < 0 || (size_t)n >= sizeof full)
         return check_base(v, l, &(oq_verify_base){0});
-    strcpy(full, name);
-    strcat(full, ".weight");
     oq_verify_base *b = &l->base[l->n_base++];
     b->tensor = oq_ckpt_find(ckpt, full);
     b->rows = b->tensor ? b->tensor->elems / l->k : 0;
