@@ -14,7 +14,7 @@ static const oq_name_rule *find_rule(const oq_quantize_part *p, const char *name
 {
     char word[MAX_NAME];
     for (const oq_name_rule *rule = p->module->names; rule && rule->from; rule++) {
-        if (!rule->to || !*rule->to) continue; /* a leftover, a wrapper */
+        if (rule->read_only || !rule->to || !*rule->to) continue; /* a leftover, a wrapper */
         for (size_t i = 0; oq_csv_word(rule->to, i, word, sizeof word); i++)
             if (oq_plan_respell(word, name, rule->from, out, MAX_NAME)) {
                 *index = i;
@@ -46,11 +46,18 @@ oq_status oq_quantize_spell(oq_quantize *q, const oq_quantize_part *p, const cha
     return oq_fail(q->env, OQ_E_NOMEM, "%s: no memory for names", p->name);
 }
 
+static bool has_original_names(const oq_module_type *module)
+{
+    const oq_name_rule *rule = module->names;
+    while (rule && rule->from && rule->read_only) rule++;
+    return rule && rule->from;
+}
+
 oq_status oq_quantize_choose_names(oq_quantize *q, oq_quantize_part *p)
 {
     const bool wanted = strcmp(oq_options_text(q->options, "names", "source"), "original") == 0;
     p->respell = wanted && strncmp(p->module->name, "dit_", 4) == 0;
-    if (!p->respell || p->module->names) return OQ_OK;
+    if (!p->respell || has_original_names(p->module)) return OQ_OK;
     return oq_fail(q->env, OQ_E_UNSUPPORTED,
                    "%s: this build knows one spelling of the names of a %s; --names original has no other",
                    p->name, p->module->what);

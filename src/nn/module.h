@@ -12,6 +12,7 @@
  * to NULL: a harmless leftover that no layer needs (why says so). */
 typedef struct oq_name_rule {
     const char *from, *to, *why;
+    bool        read_only; /* a later producer's spelling: files come with it, none is written with it as the original */
     bool        halves_swapped; /* the file holds the second half of the rows first ([shift, scale] for [scale, shift]) */
 } oq_name_rule;
 

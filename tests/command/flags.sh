@@ -28,7 +28,10 @@ expect 2 "generate has no option 'num-inference-step'; the nearest is 'num-infer
 expect 2 "generate has no option 'Q'" generate -Q
 expect 2 "'policy' is an option of compare, not of generate" generate --policy strict
 expect 1 "option 'kv-cache-dtype' is about the cache of language models; diffusion has --attention-quantization" generate --kv-cache-dtype fp8
-expect 1 "option 'max-memory' is not in this build yet" generate --max-memory 1GB
+expect 1 "option 'step-execution' is not in this build yet" generate --step-execution 1
+expect 2 "--max-memory '12XB': want a size such as 12GiB, 800M or 8589934592" generate -m "$model" --max-memory 12XB -p x
+expect 2 "--max-memory limits a device's own memory: backend 'cpu' works in the host's" \
+    generate -m "$model" --max-memory 1GiB -p x
 expect 1 "option 'tensor-parallel-size' spreads work over several devices" compare --tensor-parallel-size 2
 
 # quantization: what cannot be parsed, what plain weights cannot give, what is nearly a component's name

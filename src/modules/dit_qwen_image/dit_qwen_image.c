@@ -107,8 +107,8 @@ static const char *const class_names[] = {"QwenImageTransformer2DModel", NULL};
 /* nunchaku's files: products fused. */
 #define B "transformer_blocks.*.attn."
 static const oq_name_rule names[] = {
-    {.from = B "to_qkv", .to = B "to_q," B "to_k," B "to_v"},
-    {.from = B "add_qkv_proj", .to = B "add_q_proj," B "add_k_proj," B "add_v_proj"},
+    {.from = B "to_qkv", .to = B "to_q," B "to_k," B "to_v", .read_only = true},
+    {.from = B "add_qkv_proj", .to = B "add_q_proj," B "add_k_proj," B "add_v_proj", .read_only = true},
     {0},
 };
 

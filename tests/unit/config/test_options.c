@@ -172,8 +172,8 @@ static void a_refused_value_leaves_the_earlier_one(void **state)
     expect_error(oq_options_set(o, "rng", "cuda"), OQ_E_ARG, "rng must be one of cpu, not 'cuda'");
     expect_error(oq_options_set(o, "stesp", "1"), OQ_E_ARG, "the nearest is 'steps'");
     expect_error(oq_options_set(o, "fps", "0"), OQ_E_ARG, "fps");
-    expect_error(oq_options_set(o, "max-memory", "x"), OQ_E_UNSUPPORTED,
-                 "'max-memory' is not in this build yet");
+    expect_error(oq_options_set(o, "step-execution", "x"), OQ_E_UNSUPPORTED,
+                 "'step-execution' is not in this build yet");
     assert_int_equal(oq_options_int(o, "steps", 0), 4);
     oq_options_free(o);
 }
