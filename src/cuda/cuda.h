@@ -23,6 +23,9 @@ typedef struct oq_cuda_graph { /* of graph.c */
     cudaGraphExec_t exec;
 } oq_cuda_graph;
 
+/* How a product of FP8 or INT8 codes is made. */
+typedef enum oq_cuda_way { OQ_CUDA_WAY_LT, OQ_CUDA_WAY_OWN, OQ_CUDA_WAY_REFERENCE } oq_cuda_way;
+
 typedef struct oq_tune_cache oq_tune_cache;
 typedef struct oq_cuda_plan oq_cuda_plan; /* one shape of product: descriptors and the chosen algorithm */
 
@@ -50,6 +53,9 @@ struct oq_device { /* CUDA's */
     bool eager;         /* record no steps */
     bool untuned;       /* take the first, whatever was measured before */
     oq_tune_cache *tuned; /* NULL: untuned */
+    oq_cuda_way force;  /* this way, or one after it */
+    oq_cuda_way way;    /* the slowest since the last time somebody set it to LT */
+    int lt_found, lt_taken; /* of the last shape that was new: algorithms found, and which of them runs (-1: none) */
     cudaError_t failed; /* the first failure, kept for sync */
     const char *failed_op, *last_op;
     oq_ops ops;

@@ -135,9 +135,15 @@ static oq_status parse_options(oq_env *env, const char *text, oq_device *d)
             d->untuned = true;
         else if (n == 5 && strncmp(text, "eager", n) == 0)
             d->eager = true;
+        else if (n == 3 && strncmp(text, "own", n) == 0)
+            d->force = OQ_CUDA_WAY_OWN;
+        else if (n == 9 && strncmp(text, "reference", n) == 0)
+            d->force = OQ_CUDA_WAY_REFERENCE;
         else if (n != 0 && !(n == 4 && strncmp(text, "auto", n) == 0))
-            return oq_fail(env, OQ_E_ARG, "cuda option '%.*s' is unknown: want check, tune, untuned or eager",
-                           (int)n, text);
+            return oq_fail(
+                env, OQ_E_ARG,
+                "cuda option '%.*s' is unknown: want check, tune, untuned, eager, own or reference", (int)n,
+                text);
         text += n + (text[n] == ',');
     }
     return OQ_OK;

@@ -2,8 +2,9 @@
  * pixels of an image under a sliding window (a convolution without gathering: the copy engine fetches each shifted box
  * and fills what lies outside with zeros).
  *
- * One warp loads tiles of 128 bytes along k through a ring of stages, two warpgroups multiply 64 rows each. INT8 products are
- * scaled per row and column on the way out, so that no accumulator ever reaches memory. */
+ * One warp loads tiles of 128 bytes along k through a ring of stages, two warpgroups multiply 64 rows each. INT8 and FP8
+ * products are scaled per row and column on the way out, FP8 under block scales every 128 columns of k, so that no
+ * accumulator ever reaches memory. */
 #include "cuda/wgmma.cuh"
 
 #define TILE_M  128
@@ -12,10 +13,21 @@
 #define BAND    16  /* tiles of rows that are multiplied with all columns before the next */
 #define THREADS 288 /* two warpgroups of 64 rows, and the loader's warp */
 
+/* What is multiplied: bf16 pixels, or the codes of matrices with scales of rows, or of 128 columns and 128 x 128. */
+enum form { CONV_BF16, ROWS_I8, ROWS_E4M3, BLOCKS_E4M3 };
+
+template <form F> struct sum_of {
+    using type = float;
+};
+template <> struct sum_of<ROWS_I8> {
+    using type = int;
+};
+
 /* What the loader and the epilogue need to know. */
 struct gemm_args {
     oq_cu_view y;
-    const float *bias, *x_scale, *w_scale; /* scales: INT8 alone */
+    const float *bias, *x_scale, *w_scale; /* scales: matrices alone */
+    int64_t w_scale_ld;                    /* BLOCKS_E4M3: floats from one row of w's scales to the next */
     int n_blocks;                          /* of 128 bytes along k */
     int n, tiles_n, tiles_m;
     bool even; /* pairs of bf16 columns start at multiples of four bytes */
@@ -36,11 +48,11 @@ struct tile {
 
 /* Images: columns first, so that a box of pixels is fetched once. Matrices: bands of rows, and in a band rows first, so
  * that the tiles under way at one time share both operands and the outputs push neither out of the L2. */
-template <bool CONV> static __device__ __forceinline__ tile tile_of(const gemm_args &a, int bn)
+template <form F> static __device__ __forceinline__ tile tile_of(const gemm_args &a, int bn)
 {
     tile t = {};
     const int i = (int)blockIdx.x;
-    if constexpr (CONV) {
+    if constexpr (F == CONV_BF16) {
         const int m = i / a.tiles_n, per_image = a.tiles_x * a.tiles_y, at = m % per_image;
         t.n0 = (i - m * a.tiles_n) * bn;
         t.image = m / per_image;
@@ -65,17 +77,18 @@ static __device__ __forceinline__ void box_load(uint32_t to, const CUtensorMap *
                  : "memory");
 }
 
-template <int BN, bool CONV, int ELEMENTS>
+template <int BN, form F>
 static __device__ void load_all(const gemm_args &a, const tile &t, uint32_t base, const CUtensorMap *x,
                                 const CUtensorMap *w)
 {
+    constexpr int ELEMENTS = F == CONV_BF16 ? 64 : 128; /* in 128 bytes */
     using R = ring<BN>;
     const uint32_t full = base + R::AT_BAR, free = full + 8 * R::STAGES;
     for (int i = 0; i < a.n_blocks; i++) {
         const uint32_t s = (uint32_t)(i % R::STAGES), to = base + s * R::STAGE;
         barrier_wait(free + 8 * s, ((uint32_t)(i / R::STAGES) & 1) ^ 1);
         barrier_expect(full + 8 * s, R::STAGE);
-        if constexpr (CONV) {
+        if constexpr (F == CONV_BF16) {
             const int tap = i / a.per_tap, c = i - tap * a.per_tap;
             box_load(to, x, c * ELEMENTS, t.ox0 + tap % a.kw - a.pad_left, t.oy0 + tap / a.kw - a.pad_top,
                      t.image, full + 8 * s);
@@ -106,10 +119,10 @@ static __device__ __forceinline__ void put_pair(const gemm_args &a, int64_t at, 
 }
 
 /* Row of y that row r of the tile is; negative: none. */
-template <bool CONV>
+template <form F>
 static __device__ __forceinline__ int64_t row_of(const gemm_args &a, const tile &t, int r)
 {
-    if constexpr (CONV) {
+    if constexpr (F == CONV_BF16) {
         const int oy = t.oy0 + r / BOX_W, ox = t.ox0 + r % BOX_W;
         return oy < a.oh && ox < a.ow ? ((int64_t)t.image * a.oh + oy) * a.ow + ox : -1;
     } else {
@@ -118,20 +131,21 @@ static __device__ __forceinline__ int64_t row_of(const gemm_args &a, const tile 
 }
 
 /* Accumulators of this thread: rows r and r + 8, pairs of columns; each parameter is loaded once. */
-template <int BN, bool CONV, class ACC>
+template <int BN, form F, class ACC>
 static __device__ __forceinline__ void finish(const gemm_args &a, const tile &t, const ACC (&acc)[BN / 2],
                                               int group)
 {
     const int lane = (int)threadIdx.x & 31, r = group * 64 + (int)threadIdx.x / 32 % 4 * 16 + lane / 4;
-    const int64_t rows[2] = {row_of<CONV>(a, t, r), row_of<CONV>(a, t, r + 8)};
+    const int64_t rows[2] = {row_of<F>(a, t, r), row_of<F>(a, t, r + 8)};
+    const float *const w_scale = F == BLOCKS_E4M3 ? NULL : a.w_scale; /* scaled already */
     float row_scale[2] = {1.0f, 1.0f};
 #pragma unroll
     for (int h = 0; h < 2; h++)
-        if (a.x_scale && rows[h] >= 0) row_scale[h] = a.x_scale[rows[h]];
+        if (F != BLOCKS_E4M3 && a.x_scale && rows[h] >= 0) row_scale[h] = a.x_scale[rows[h]];
 #pragma unroll
     for (int n = 0; n < BN / 8; n++) {
         const int col = t.n0 + n * 8 + (lane & 3) * 2;
-        const float2 w = pair_of(a.w_scale, col, a.n, 1.0f), b = pair_of(a.bias, col, a.n, 0.0f);
+        const float2 w = pair_of(w_scale, col, a.n, 1.0f), b = pair_of(a.bias, col, a.n, 0.0f);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             if (rows[h] < 0) continue;
@@ -142,21 +156,61 @@ static __device__ __forceinline__ void finish(const gemm_args &a, const tile &t,
     }
 }
 
-template <int BN, bool CONV, class ACC>
-static __device__ void multiply(const gemm_args &a, const tile &t, uint32_t base, int group)
+template <int BN, form F>
+static __device__ __forceinline__ void product(typename sum_of<F>::type (&sums)[BN / 2], uint32_t a, uint32_t b, int add)
+{
+    if constexpr (F == ROWS_E4M3 || F == BLOCKS_E4M3)
+        wgmma_e4m3(sums, descriptor(a, 16), descriptor(b, 16), add);
+    else
+        wgmma(sums, descriptor(a, 16), descriptor(b, 16), add);
+}
+
+/* Each 128 columns of k are summed from nothing and added under the scales of their rows and of their block of w. */
+template <int BN>
+static __device__ void multiply_blocks(const gemm_args &a, const tile &t, uint32_t base, int group)
+{
+    static_assert(BN == 128, "one scale of w to a tile's block");
+    using R = ring<BN>;
+    const uint32_t full = base + R::AT_BAR, free = full + 8 * R::STAGES;
+    const int lane = (int)threadIdx.x & 31, r = group * 64 + (int)threadIdx.x / 32 % 4 * 16 + lane / 4;
+    const int64_t rows[2] = {row_of<BLOCKS_E4M3>(a, t, r), row_of<BLOCKS_E4M3>(a, t, r + 8)};
+    const float *const w_scale = a.w_scale + (int64_t)(t.n0 / 128) * a.w_scale_ld;
+    float acc[BN / 2] = {}, part[BN / 2] = {};
+    for (int i = 0; i < a.n_blocks; i++) {
+        const uint32_t s = (uint32_t)(i % R::STAGES), at = base + s * R::STAGE;
+        float scale[2] = {0.0f, 0.0f};
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            if (rows[h] >= 0) scale[h] = a.x_scale[(int64_t)i * a.y.rows + rows[h]] * w_scale[i];
+        barrier_wait(full + 8 * s, (uint32_t)(i / R::STAGES) & 1);
+        hold(part);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            product<BN, BLOCKS_E4M3>(part, at + group * 64 * 128 + k * 32, at + R::A + k * 32, k > 0);
+        wgmma_commit();
+        wgmma_wait<0>();
+        hold(part);
+        if (threadIdx.x % 128 == 0) barrier_arrive(free + 8 * s);
+#pragma unroll
+        for (int j = 0; j < BN / 2; j++) acc[j] += part[j] * scale[j / 2 % 2];
+    }
+    finish<BN, BLOCKS_E4M3>(a, t, acc, group);
+}
+
+template <int BN, form F> static __device__ void multiply(const gemm_args &a, const tile &t, uint32_t base, int group)
 {
     using R = ring<BN>;
     const uint32_t full = base + R::AT_BAR, free = full + 8 * R::STAGES;
     const bool speaker = threadIdx.x % 128 == 0;
-    ACC acc[BN / 2] = {};
+    typename sum_of<F>::type acc[BN / 2] = {};
     for (int i = 0; i < a.n_blocks; i++) {
         const uint32_t s = (uint32_t)(i % R::STAGES), at = base + s * R::STAGE;
         barrier_wait(full + 8 * s, (uint32_t)(i / R::STAGES) & 1);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            wgmma(acc, descriptor(at + group * 64 * 128 + k * 32, 16), descriptor(at + R::A + k * 32, 16),
-                  i > 0 || k > 0);
+            product<BN, F>(acc, at + group * 64 * 128 + k * 32, at + R::A + k * 32, i > 0 || k > 0);
         wgmma_commit();
         wgmma_wait<1>(); /* the block before is done with its stage */
         if (speaker && i > 0) barrier_arrive(free + 8 * (uint32_t)((i - 1) % R::STAGES));
@@ -164,12 +218,12 @@ static __device__ void multiply(const gemm_args &a, const tile &t, uint32_t base
     wgmma_wait<0>();
     hold(acc);
 
-    finish<BN, CONV, ACC>(a, t, acc, group);
+    finish<BN, F>(a, t, acc, group);
 }
 #endif
 
-template <int BN, bool CONV, class ACC>
-__global__ void __launch_bounds__(THREADS, BN == 256 ? 1 : 2)
+template <int BN, form F>
+__global__ void __launch_bounds__(THREADS, BN == 256 || F == BLOCKS_E4M3 ? 1 : 2)
     gemm_wgmma_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w,
                       const __grid_constant__ gemm_args a)
 {
@@ -178,7 +232,7 @@ __global__ void __launch_bounds__(THREADS, BN == 256 ? 1 : 2)
     extern __shared__ uint8_t shared[];
     const uint32_t base = ((uint32_t)__cvta_generic_to_shared(shared) + 1023u) & ~1023u;
     const int group = (int)threadIdx.x / 128;
-    const tile t = tile_of<CONV>(a, BN);
+    const tile t = tile_of<F>(a, BN);
     if (threadIdx.x == 0) {
         for (uint32_t s = 0; s < R::STAGES; s++) {
             barrier_init(base + R::AT_BAR + 8 * s, 1);
@@ -188,9 +242,11 @@ __global__ void __launch_bounds__(THREADS, BN == 256 ? 1 : 2)
     }
     __syncthreads();
     if (group == 2) {
-        if (threadIdx.x == 256) load_all<BN, CONV, CONV ? 64 : 128>(a, t, base, &x, &w);
+        if (threadIdx.x == 256) load_all<BN, F>(a, t, base, &x, &w);
+    } else if constexpr (F == BLOCKS_E4M3) {
+        multiply_blocks<BN>(a, t, base, group);
     } else {
-        multiply<BN, CONV, ACC>(a, t, base, group);
+        multiply<BN, F>(a, t, base, group);
     }
 #endif
 }
@@ -207,12 +263,12 @@ static bool matrix_map(encode_fn encode, CUtensorMap *map, CUtensorMapDataType t
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-template <int BN, bool CONV, class ACC>
+template <int BN, form F>
 static bool launch(cudaStream_t stream, const CUtensorMap &x, const CUtensorMap &w, gemm_args a,
                    int64_t tiles_m)
 {
     constexpr int bytes = (int)ring<BN>::BYTES;
-    const auto kernel = gemm_wgmma_kernel<BN, CONV, ACC>;
+    const auto kernel = gemm_wgmma_kernel<BN, F>;
     if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess)
         return false;
     a.tiles_n = (a.n + BN - 1) / BN;
@@ -244,7 +300,7 @@ template <int BN> static bool conv(cudaStream_t stream, const oq_cu_conv *c, enc
     a.pad_top = c->pad_top, a.pad_left = c->pad_left;
     a.oh = (int)c->oh, a.ow = (int)c->ow;
     a.tiles_x = (a.ow + BOX_W - 1) / BOX_W, a.tiles_y = (a.oh + BOX_H - 1) / BOX_H;
-    return launch<BN, true, float>(stream, x, w, a, batch * a.tiles_x * a.tiles_y);
+    return launch<BN, CONV_BF16>(stream, x, w, a, batch * a.tiles_x * a.tiles_y);
 }
 
 extern "C" bool oq_cu_conv_wgmma(cudaStream_t stream, const oq_cu_conv *c)
@@ -254,7 +310,7 @@ extern "C" bool oq_cu_conv_wgmma(cudaStream_t stream, const oq_cu_conv *c)
     return c->y.cols > 128 ? conv<256>(stream, c, encode) : conv<128>(stream, c, encode);
 }
 
-template <int BN> static bool i8(cudaStream_t stream, const oq_cu_gemm *g, encode_fn encode)
+template <int BN, form F> static bool matrix(cudaStream_t stream, const oq_cu_gemm *g, encode_fn encode)
 {
     const int64_t k = g->x.cols;
     CUtensorMap x, w;
@@ -264,15 +320,17 @@ template <int BN> static bool i8(cudaStream_t stream, const oq_cu_gemm *g, encod
         return false;
     gemm_args a = {};
     a.y = g->y;
-    a.bias = g->bias, a.x_scale = g->x_scale, a.w_scale = g->w_scale;
+    a.bias = g->bias, a.x_scale = g->x_scale, a.w_scale = g->w_scale, a.w_scale_ld = g->w_scale_ld;
     a.n = (int)g->y.cols;
     a.n_blocks = (int)((k + 127) / 128);
-    return launch<BN, false, int>(stream, x, w, a, (g->x.rows + TILE_M - 1) / TILE_M);
+    return launch<BN, F>(stream, x, w, a, (g->x.rows + TILE_M - 1) / TILE_M);
 }
 
-extern "C" bool oq_cu_gemm_i8_wgmma(cudaStream_t stream, const oq_cu_gemm *g)
+extern "C" bool oq_cu_gemm_wgmma(cudaStream_t stream, const oq_cu_gemm *g)
 {
     const encode_fn encode = tensor_map_encoder();
-    if (!encode || g->x.rows <= 0) return false;
-    return g->x.rows > 128 ? i8<256>(stream, g, encode) : i8<128>(stream, g, encode);
+    if (!encode || g->x.rows <= 0 || g->x.cols % 16 != 0 || g->x.ld % 16 != 0) return false;
+    if (g->x.type == OQ_CU_E4M3)
+        return g->x_group ? matrix<128, BLOCKS_E4M3>(stream, g, encode) : matrix<128, ROWS_E4M3>(stream, g, encode);
+    return g->x.rows > 128 ? matrix<256, ROWS_I8>(stream, g, encode) : matrix<128, ROWS_I8>(stream, g, encode);
 }

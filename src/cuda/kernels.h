@@ -229,8 +229,9 @@ typedef struct oq_cu_gemm {
 void oq_cu_gemm_simt(cudaStream_t stream, const oq_cu_gemm *a);
 
 /* ---- gemm_wgmma.cu, Hopper alone; false: nothing was launched ------------------------------------------ */
-/* x and w i8 with a scale per row; k and the rows' distance multiples of 16. */
-bool oq_cu_gemm_i8_wgmma(cudaStream_t stream, const oq_cu_gemm *a);
+/* x and w i8 or e4m3 with a scale per row, or e4m3 with scales of 128 columns (x_group) and of 128 x 128; k and the rows'
+ * distance multiples of 16. */
+bool oq_cu_gemm_wgmma(cudaStream_t stream, const oq_cu_gemm *a);
 typedef struct oq_cu_conv { /* stride 1 */
     oq_cu_view x, y;        /* bf16 [B*h*w, c_in], c_in a multiple of 64; [B*oh*ow, c_out] */
     const void *weight;     /* bf16 [c_out, kh, kw, c_in] */

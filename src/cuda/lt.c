@@ -210,18 +210,19 @@ static void plan_choose(oq_device *d, oq_cuda_plan *p, const oq_lt_call *c)
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     if (plan_recall(d, p)) return;
     const int n = plan_candidates(d, p, found);
-    p->usable = n > 0;
-    if (!p->usable) return;
-    p->algo = found[0].algo;
+    d->lt_found = n;
+    d->lt_taken = -1;
     float best = -1.0f;
-    for (int i = 0; !d->tune && i < n; i++) { /* the first may be refused when it is launched */
-        p->algo = found[i].algo;
-        if (launch(d, p, c, &p->algo) == CUBLAS_STATUS_SUCCESS) return;
-    }
+    /* the first may be refused when it is launched */
+    for (int i = 0; !d->tune && d->lt_taken < 0 && i < n; i++)
+        if (launch(d, p, c, &found[i].algo) == CUBLAS_STATUS_SUCCESS) d->lt_taken = i;
     for (int i = 0; d->tune && i < n; i++) {
         const float ms = time_algo(d, p, c, &found[i].algo);
-        if (ms >= 0.0f && (best < 0.0f || ms < best)) best = ms, p->algo = found[i].algo;
+        if (ms >= 0.0f && (best < 0.0f || ms < best)) best = ms, d->lt_taken = i;
     }
+    p->usable = d->lt_taken >= 0;
+    if (!p->usable) return;
+    p->algo = found[d->lt_taken].algo;
     if (d->tune && d->tuned && best >= 0.0f)
         oq_tune_cache_put(d->env, d->tuned, &p->key, &p->algo, (double)best * 1e3);
 }
@@ -247,6 +248,7 @@ static oq_cuda_plan *plan_for(oq_device *d, const oq_lt_call *c)
 bool oq_lt_matmul(oq_device *d, const oq_lt_call *call)
 {
     if (call->m <= 0 || call->n <= 0 || call->k <= 0) return false;
+    if (d->force != OQ_CUDA_WAY_LT && element_bytes(call->kind) == 1) return false;
     if (call->bias && call->n % 8 != 0) return false; /* seen giving wrong sums at n 33 (13.1, H200) */
     oq_cuda_plan *p = plan_for(d, call);
     if (!p->usable) return false;

@@ -240,6 +240,17 @@ static bool compare(ccheck *c, const linear_case *t, cc_row *row, const float *g
     return ok;
 }
 
+/* Does it multiply the codes of both operands? Those are FP8's and INT8's own kernels, which never take the reference. */
+static bool multiplies_codes(const oq_linear_kernel *kernel)
+{
+    return strstr(kernel->name, "_afp8_") || strstr(kernel->name, "_ai8_");
+}
+
+static const char *way_name(oq_cuda_way way)
+{
+    return way == OQ_CUDA_WAY_LT ? "cuBLASLt" : way == OQ_CUDA_WAY_OWN ? "own" : "reference";
+}
+
 static void check_kernel(ccheck *c, const linear_case *t, const oq_linear_kernel *kernel, cc_row *row)
 {
     const oq_linear_spec *spec = &t->spec;
@@ -259,8 +270,11 @@ static void check_kernel(ccheck *c, const linear_case *t, const oq_linear_kernel
                                  .scratch = scratch.device.data,
                                  .x = t->x.device,
                                  .y = y.device};
+    c->gpu->way = OQ_CUDA_WAY_LT;
     kernel->run(c->gpu, &args);
     cc_ok(c, oq_backend_cuda.sync(c->env, c->gpu));
+    const oq_cuda_way way = c->gpu->way;
+    const bool fast = way != OQ_CUDA_WAY_REFERENCE || !multiplies_codes(kernel);
     float *got = cc_new(c, (size_t)(t->m * spec->n) * sizeof *got);
     float *first = cc_new(c, (size_t)(t->m * spec->n) * sizeof *got);
     bool intact = cc_tensor_read(c, &y, got);
@@ -271,10 +285,11 @@ static void check_kernel(ccheck *c, const linear_case *t, const oq_linear_kernel
     kernel->run(c->gpu, &args);
     cc_tensor_read(c, &y, got);
     const bool same = memcmp(first, got, (size_t)(t->m * spec->n) * sizeof *got) == 0;
-    cc_case(c, row, intact && near && same, "%s m %lld n %lld k %lld %s%s%s class %d:%s%s%s", t->scheme_name,
-            (long long)t->m, (long long)spec->n, (long long)spec->k, t->type->name, t->bias ? " bias" : "",
-            t->strided ? " strided" : "", (int)t->kind, intact ? "" : " guard", near ? "" : " values",
-            same ? "" : " differs on repeat");
+    cc_case(c, row, intact && near && same && fast, "%s m %lld n %lld k %lld %s%s%s class %d by %s:%s%s%s%s",
+            t->scheme_name, (long long)t->m, (long long)spec->n, (long long)spec->k, t->type->name,
+            t->bias ? " bias" : "", t->strided ? " strided" : "", (int)t->kind, way_name(way),
+            intact ? "" : " guard", near ? "" : " values", same ? "" : " differs on repeat",
+            fast ? "" : " the reference");
     oq_free(c->env, got);
     oq_free(c->env, first);
     oq_free(c->env, tail);
@@ -301,17 +316,21 @@ static void check_case(ccheck *c, linear_case *t, cc_row *rows)
         if (!takes(c, t, oq_cuda_linear_list[i])) continue;
         rows[i].kernel = oq_cuda_linear_list[i]->name;
         check_kernel(c, t, oq_cuda_linear_list[i], &rows[i]);
+        if (!multiplies_codes(oq_cuda_linear_list[i])) continue;
+        c->gpu->force = OQ_CUDA_WAY_OWN;
+        check_kernel(c, t, oq_cuda_linear_list[i], &rows[i]);
+        c->gpu->force = OQ_CUDA_WAY_LT;
     }
     teardown(c, t);
 }
 
 static void check_scheme(ccheck *c, const scheme_row *s, cc_row *rows)
 {
-    static const int64_t sizes[][3] = {{1, 16, 16},       {5, 48, 64},       {17, 33, 40},
-                                       {1, 200, 256},     {48, 200, 1152},   {16, 136, 128},
-                                       {77, 192, 192},    {128, 256, 512},   {129, 640, 1536},
-                                       {256, 1024, 1040}, {333, 3840, 2560}, {4224, 3840, 3840}};
-    const size_t n = c->brief ? 8 : OQ_COUNT(sizes);
+    static const int64_t sizes[][3] = {
+        {1, 16, 16},       {5, 48, 64},       {17, 33, 40},      {1, 200, 256}, {48, 200, 1152},
+        {16, 136, 128},    {77, 192, 192},    {128, 256, 512},   {19, 33, 48},  {129, 640, 1536},
+        {256, 1024, 1040}, {333, 3840, 2560}, {4224, 3840, 3840}};
+    const size_t n = c->brief ? 9 : OQ_COUNT(sizes);
     for (size_t i = 0; i < n; i++)
         for (int v = 0; v < 4; v++) {
             if (!cc_mine(c)) continue;
@@ -325,6 +344,80 @@ static void check_scheme(ccheck *c, const scheme_row *s, cc_row *rows)
                              .kind = (cc_class)((i + (size_t)v) % CC_N_CLASSES)};
             check_case(c, &t, rows);
         }
+}
+
+/* ---- few rows and many of k: the second product of a text stream's feed-forward ------------------------- */
+
+/* GELU of x within the product, against the operation and then the product. */
+static void check_gelu(ccheck *c, const linear_case *t, const oq_linear_kernel *kernel,
+                       const oq_linear_args *like, cc_row *row)
+{
+    const int64_t n = t->spec.n, k = t->spec.k;
+    float *x = cc_new(c, (size_t)(t->m * k) * sizeof *x), *y = cc_new(c, (size_t)(2 * t->m * n) * sizeof *y);
+    for (int64_t i = 0; i < t->m * k; i++) x[i] = cc_get(&t->x, i / k, i % k);
+    bool intact = true;
+    c->gpu->way = OQ_CUDA_WAY_LT;
+    for (int j = 0; j < 2; j++) {
+        cc_tensor in = cc_tensor_new(c, t->type, t->m, k, 0, x),
+                  out = cc_tensor_new(c, t->type, t->m, n, 0, NULL);
+        const oq_pre pre = {.unary = OQ_GELU_TANH, .a = in.device};
+        oq_linear_args args = *like;
+        args.x = in.device, args.y = out.device, args.pre = j ? NULL : &pre;
+        if (j) oq_backend_cuda.ops(c->gpu)->unary(c->gpu, OQ_GELU_TANH, in.device, in.device);
+        kernel->run(c->gpu, &args);
+        cc_ok(c, oq_backend_cuda.sync(c->env, c->gpu));
+        intact = cc_tensor_read(c, &out, y + j * t->m * n) && intact;
+        cc_tensor_free(c, &in);
+        cc_tensor_free(c, &out);
+    }
+    const bool same = memcmp(y, y + t->m * n, (size_t)(t->m * n) * sizeof *y) == 0;
+    cc_case(c, row, same && intact && c->gpu->way != OQ_CUDA_WAY_REFERENCE,
+            "%s m %lld n %lld k %lld gelu by %s:%s%s", t->scheme_name, (long long)t->m, (long long)n,
+            (long long)k, way_name(c->gpu->way), same ? "" : " values", intact ? "" : " guard");
+    oq_free(c->env, x);
+    oq_free(c->env, y);
+}
+
+static void check_narrow_gelu(ccheck *c, linear_case *t, const oq_linear_kernel *kernel, cc_row *row)
+{
+    const oq_planes planes = planes_of(t);
+    const size_t bytes = kernel->packed_bytes(&t->spec);
+    char *packed = cc_new(c, bytes);
+    kernel->pack(packed, &planes, &t->spec);
+    void *const scratch = cc_device(c, kernel->scratch_bytes(&t->spec, t->m) + 256);
+    const oq_linear_args like = {
+        .spec = &t->spec, .packed = cc_upload(c, packed, bytes), .bias = t->bias_device, .scratch = scratch};
+    for (int own = 0; own < 2; own++) {
+        c->gpu->force = own ? OQ_CUDA_WAY_OWN : OQ_CUDA_WAY_LT;
+        check_gelu(c, t, kernel, &like, row);
+        printf("{\"product\":\"%s "
+               "%lldx%lldx%lld\",\"kernel\":\"%s\",\"way\":\"%s\",\"lt_found\":%d,\"lt_taken\":%d}\n",
+               t->scheme_name, (long long)t->m, (long long)t->spec.n, (long long)t->spec.k, kernel->name,
+               way_name(c->gpu->way), c->gpu->lt_found, c->gpu->lt_taken);
+    }
+    c->gpu->force = OQ_CUDA_WAY_LT;
+    cc_release(c, (void *)(size_t)like.packed);
+    cc_release(c, scratch);
+    oq_free(c->env, packed);
+}
+
+static void check_narrow(ccheck *c, const scheme_row *s, cc_row *rows)
+{
+    linear_case t = {.spec = {s->scheme, 3072, 12288},
+                     .scheme_name = s->name,
+                     .m = 256,
+                     .type = &oq_dtype_bf16,
+                     .bias = true};
+    size_t first = 0;
+    while (oq_cuda_linear_list[first] && !takes(c, &t, oq_cuda_linear_list[first])) first++;
+    const oq_linear_kernel *const kernel = oq_cuda_linear_list[first];
+    if (!kernel || !multiplies_codes(kernel) || !cc_mine(c)) return;
+    rows[first].kernel = kernel->name;
+    check_case(c, &t, rows);
+    if (!kernel->fuses || !(kernel->fuses(&t.spec) & OQ_FUSE_PRE)) return;
+    setup(c, &t);
+    check_narrow_gelu(c, &t, kernel, &rows[first]);
+    teardown(c, &t);
 }
 
 /* ---- speed --------------------------------------------------------------------------------------------- */
@@ -406,11 +499,8 @@ static void bench_few_bits(ccheck *c)
 
 void ccheck_linear(ccheck *c)
 {
-    static const int64_t shapes[][3] = {{4096, 3072, 12288},
-                                        {4608, 15360, 3072},
-                                        {4224, 10240, 3840},
-                                        {4224, 3840, 11520},
-                                        {512, 3072, 9216}};
+    static const int64_t shapes[][3] = {{4096, 3072, 12288}, {4608, 15360, 3072}, {4224, 10240, 3840},
+                                        {4224, 3840, 11520}, {512, 3072, 9216},   {256, 12288, 3072}};
     if (c->bench_ms > 0) bench_few_bits(c);
     if (c->bench_ms > 0) {
         static const char *const wanted[] = {"bf16",
@@ -427,6 +517,7 @@ void ccheck_linear(ccheck *c)
     }
     cc_row rows[16] = {{0}};
     for (size_t s = 0; s < OQ_COUNT(schemes); s++) check_scheme(c, &schemes[s], rows);
+    for (size_t s = 0; s < OQ_COUNT(schemes) && !c->brief; s++) check_narrow(c, &schemes[s], rows);
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
         if (rows[i].kernel) cc_row_print(&rows[i]);
 }

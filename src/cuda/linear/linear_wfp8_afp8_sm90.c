@@ -1,5 +1,6 @@
 /* linear_wfp8_afp8_sm90.c -- FP8 weights per tensor or channel, FP8 activations per token or static: one
- * quantizing pass, then cuBLASLt with a scale per row of both operands and the bias in its epilogue. */
+ * quantizing pass, then cuBLASLt with a scale per row of both operands and the bias in its epilogue; where it has no
+ * algorithm, for f32 results and for columns that are no multiple of 16, an own product that does the same. */
 #include "base/size.h"
 #include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
@@ -11,8 +12,7 @@ static bool accepts(const oq_linear_spec *spec)
 {
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
     return spec->scheme.act && strcmp(spec->scheme.act->name, "F8_E4M3") == 0 && p.type == OQ_CU_E4M3 &&
-           p.block_k == 0 && spec->scheme.act_scale < OQ_ACT_DYNAMIC_GROUP && spec->n % 16 == 0 &&
-           spec->k % 16 == 0;
+           p.block_k == 0 && spec->scheme.act_scale < OQ_ACT_DYNAMIC_GROUP && spec->k % 16 == 0;
 }
 
 static size_t scratch_bytes(const oq_linear_spec *spec, int64_t m)
@@ -42,7 +42,8 @@ static void run(oq_device *d, const oq_linear_args *a)
                              .bias = bias,
                              .x_scale = codes.scale,
                              .w_scale = oq_cuda_packed_scale(&p, a->packed)};
-    if (!oq_cuda_is_bf16(a->y) || !oq_lt_matmul(d, &call)) oq_cuda_linear_simt(d, a, 0, a->x.rows, &codes);
+    if (spec->n % 16 != 0 || !oq_cuda_is_bf16(a->y) || !oq_lt_matmul(d, &call))
+        oq_cuda_linear_codes(d, a, 0, a->x.rows, &codes);
     oq_cuda_done(d, "linear_wfp8_afp8_sm90");
 }
 

@@ -1,6 +1,6 @@
 /* linear_wfp8block_afp8_sm90.c -- FP8 weights with a scale per 128 x 128, activations per row and 128
- * columns, through cuBLASLt's block scaling. It wants rows in eights: what is left over goes to the
- * reference. */
+ * columns, through cuBLASLt's block scaling. It wants rows in eights and columns in sixteens: what is left over, and f32
+ * results, goes to an own product. */
 #include "base/size.h"
 #include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
@@ -13,7 +13,7 @@ static bool accepts(const oq_linear_spec *spec)
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
     return spec->scheme.act && strcmp(spec->scheme.act->name, "F8_E4M3") == 0 && p.type == OQ_CU_E4M3 &&
            p.block_k == 128 && p.block_n == 128 && spec->scheme.act_scale == OQ_ACT_DYNAMIC_GROUP &&
-           spec->n % 16 == 0 && spec->k % 16 == 0;
+           spec->k % 16 == 0;
 }
 
 static size_t scratch_bytes(const oq_linear_spec *spec, int64_t m)
@@ -46,11 +46,12 @@ static void run(oq_device *d, const oq_linear_args *a)
                                  .bias = bias,
                                  .x_scale = codes.scale,
                                  .w_scale = oq_cuda_packed_scale(&p, a->packed)};
-        if (!oq_cuda_is_bf16(a->y) || !oq_lt_matmul(d, &call)) oq_cuda_linear_simt(d, a, 0, m, &codes);
+        if (spec->n % 16 != 0 || !oq_cuda_is_bf16(a->y) || !oq_lt_matmul(d, &call))
+            oq_cuda_linear_codes(d, a, 0, m, &codes);
     }
     if (rest > 0) {
         const oq_cuda_codes codes = oq_cuda_quantize(d, a, m, rest, scratch + oq_cuda_codes_bytes(spec, m));
-        oq_cuda_linear_simt(d, a, m, rest, &codes);
+        oq_cuda_linear_codes(d, a, m, rest, &codes);
     }
     oq_cuda_done(d, "linear_wfp8block_afp8_sm90");
 }

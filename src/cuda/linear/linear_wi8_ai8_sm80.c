@@ -13,8 +13,7 @@ static bool accepts(const oq_linear_spec *spec)
 {
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
     return spec->scheme.act && strcmp(spec->scheme.act->name, "I8") == 0 && p.type == OQ_CU_I8 &&
-           p.block_k == 0 && spec->scheme.act_scale < OQ_ACT_DYNAMIC_GROUP && spec->n % 16 == 0 &&
-           spec->k % 16 == 0;
+           p.block_k == 0 && spec->scheme.act_scale < OQ_ACT_DYNAMIC_GROUP && spec->k % 16 == 0;
 }
 
 static int64_t piece_rows(const oq_linear_spec *spec, int64_t m)
@@ -50,11 +49,11 @@ static void run(oq_device *d, const oq_linear_args *a)
                                  .x = part.data,
                                  .w = a->packed,
                                  .y = acc};
-        if (oq_lt_matmul(d, &call))
+        if (spec->n % 16 == 0 && oq_lt_matmul(d, &call))
             oq_cu_scale_rows(d->stream, oq_cuda_view(oq_tensor_rows(a->y, first, rows)), acc, false,
                              part.scale, oq_cuda_packed_scale(&p, a->packed), a->bias);
         else
-            oq_cuda_linear_simt(d, a, first, rows, &part);
+            oq_cuda_linear_codes(d, a, first, rows, &part);
     }
     oq_cuda_done(d, "linear_wi8_ai8_sm80");
 }

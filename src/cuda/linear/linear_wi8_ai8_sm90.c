@@ -10,23 +10,13 @@
 static void run(oq_device *d, const oq_linear_args *a)
 {
     oq_cuda_enter(d);
-    const oq_linear_spec *spec = a->spec;
-    const oq_cuda_packing p = oq_cuda_packing_of(spec);
     if (d->capability / 10 != 9 || a->x.rows < FEW_ROWS) {
         oq_cuda_linear_wi8_ai8_sm80.run(d, a);
         return;
     }
     void *scratch = (void *)oq_align_up((size_t)a->scratch, OQ_CUDA_ALIGN);
     const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, a->x.rows, scratch);
-    const oq_cu_gemm g = {.x = {codes.data, a->x.rows, spec->k, spec->k, OQ_CU_I8},
-                          .y = oq_cuda_view(a->y),
-                          .w = a->packed,
-                          .w_type = OQ_CU_I8,
-                          .w_scale = oq_cuda_packed_scale(&p, a->packed),
-                          .w_block_n = 1,
-                          .x_scale = codes.scale,
-                          .bias = a->bias};
-    if (!oq_cu_gemm_i8_wgmma(d->stream, &g)) oq_cuda_linear_simt(d, a, 0, a->x.rows, &codes);
+    oq_cuda_linear_codes(d, a, 0, a->x.rows, &codes);
     oq_cuda_done(d, "linear_wi8_ai8_sm90");
 }
 

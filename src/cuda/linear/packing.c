@@ -322,8 +322,8 @@ unsigned oq_cuda_fuses_input(const oq_linear_spec *spec)
     return OQ_FUSE_ROWS | OQ_FUSE_PRE;
 }
 
-void oq_cuda_linear_simt(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows,
-                         const oq_cuda_codes *codes)
+/* Rows [first, first + rows) of the product; codes NULL: of x itself. */
+static oq_cu_gemm gemm_of(const oq_linear_args *a, int64_t first, int64_t rows, const oq_cuda_codes *codes)
 {
     const oq_linear_spec *spec = a->spec;
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
@@ -342,5 +342,23 @@ void oq_cuda_linear_simt(oq_device *d, const oq_linear_args *a, int64_t first, i
         g.x_scale = codes->scale;
         g.x_group = spec->scheme.act_scale == OQ_ACT_DYNAMIC_GROUP ? OQ_ACT_GROUP : 0;
     }
+    return g;
+}
+
+void oq_cuda_linear_simt(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows,
+                         const oq_cuda_codes *codes)
+{
+    const oq_cu_gemm g = gemm_of(a, first, rows, codes);
+    d->way = OQ_CUDA_WAY_REFERENCE;
     oq_cu_gemm_simt(d->stream, &g);
+}
+
+void oq_cuda_linear_codes(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows,
+                          const oq_cuda_codes *codes)
+{
+    const oq_cu_gemm g = gemm_of(a, first, rows, codes);
+    if (d->force == OQ_CUDA_WAY_REFERENCE || d->capability / 10 != 9 || !oq_cu_gemm_wgmma(d->stream, &g))
+        oq_cuda_linear_simt(d, a, first, rows, codes);
+    else if (d->way < OQ_CUDA_WAY_OWN)
+        d->way = OQ_CUDA_WAY_OWN;
 }

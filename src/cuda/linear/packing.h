@@ -57,5 +57,9 @@ unsigned oq_cuda_fuses_input(const oq_linear_spec *spec);
 /* Rows [first, first + rows) of the product by the reference; codes NULL: x itself. */
 void oq_cuda_linear_simt(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows,
                          const oq_cuda_codes *codes);
+/* Likewise, FP8 and INT8 codes of both operands: the own product (gemm_wgmma.cu) on Hopper, the reference elsewhere. What a
+ * kernel does where cuBLASLt has no algorithm. k a multiple of 16. */
+void oq_cuda_linear_codes(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows,
+                          const oq_cuda_codes *codes);
 
 #endif
