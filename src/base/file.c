@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,31 @@ bool oq_file_is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool oq_file_is_special(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode);
+}
+
+/* The nearest folder above a name that is not there yet. */
+static bool real_place(const char *path, char real[PATH_MAX])
+{
+    char text[PATH_MAX];
+    if (realpath(path, real)) return true;
+    if ((size_t)snprintf(text, sizeof text, "%s", path) >= sizeof text) return false;
+    for (size_t n = strlen(text); n > 0; text[--n] = '\0')
+        if (text[n - 1] == '/' && realpath(text, real)) return true;
+    return realpath(".", real) != NULL;
+}
+
+bool oq_file_within(const char *path, const char *outer)
+{
+    char a[PATH_MAX], b[PATH_MAX];
+    if (!real_place(path, a) || !realpath(outer, b)) return false;
+    const size_t n = strlen(b);
+    return strncmp(a, b, n) == 0 && (a[n] == '\0' || a[n] == '/' || b[n - 1] == '/');
+}
+
 char *oq_path_join(oq_env *env, const char *dir, const char *name)
 {
     const size_t n = strlen(dir), m = strlen(name);
@@ -235,6 +261,8 @@ static void free_writer(oq_file_writer *w)
 static oq_status open_temporary(oq_env *env, oq_file_writer *w)
 {
     if (oq_file_is_dir(w->path)) return oq_fail(env, OQ_E_IO, "%s: is a folder, not a file", w->path);
+    if (oq_file_is_special(w->path))
+        return oq_fail(env, OQ_E_IO, "%s: is a device or a pipe, not a file", w->path);
     const size_t n = strlen(w->path) + 32;
     w->temporary = oq_alloc(env, n);
     if (!w->temporary) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", w->path);

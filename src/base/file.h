@@ -19,6 +19,11 @@ void oq_file_forget(const oq_mapping *mapping, size_t at, size_t bytes);
 
 bool oq_file_exists(const char *path);
 bool oq_file_is_dir(const char *path);
+/* There, and neither a file nor a folder: a device, a pipe, a socket. */
+bool oq_file_is_special(const char *path);
+/* Is `path` the file or folder `outer` or inside it, however both are spelled? A last name that is not there yet counts as
+ * inside its folder. */
+bool oq_file_within(const char *path, const char *outer);
 /* dir + '/' + name; NULL: no memory. The result is the caller's. */
 char *oq_path_join(oq_env *env, const char *dir, const char *name);
 const char *oq_path_leaf(const char *path);

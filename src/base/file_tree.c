@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ oq_status oq_file_copy(oq_env *env, const char *from, const char *to)
 
 oq_status oq_dir_stage(oq_env *env, const char *path, char **temporary)
 {
+    static atomic_uint counter;
     char *parent = oq_path_folder(env, path);
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
@@ -27,11 +29,13 @@ oq_status oq_dir_stage(oq_env *env, const char *path, char **temporary)
     oq_status st = parent && *temporary ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
     if (st == OQ_OK) st = oq_dir_make(env, parent);
     if (st == OQ_OK) {
-        snprintf(*temporary, n + 32, "%.*s.part-XXXXXX", (int)n, path);
-        if (!mkdtemp(*temporary))
-            st = oq_fail(env, OQ_E_IO, "%s: folder cannot be made: %s", path, strerror(errno));
-        else
-            chmod(*temporary, 0777 & ~umask(umask(0)));
+        int made; /* by mkdir, whose rights follow the umask as mkdtemp's do not */
+        do {
+            snprintf(*temporary, n + 32, "%.*s.part-%ld-%u", (int)n, path, (long)getpid(),
+                     atomic_fetch_add(&counter, 1) % 1000000);
+            made = mkdir(*temporary, 0777);
+        } while (made != 0 && errno == EEXIST);
+        if (made != 0) st = oq_fail(env, OQ_E_IO, "%s: folder cannot be made: %s", path, strerror(errno));
     }
     oq_free(env, parent);
     if (st == OQ_OK) return OQ_OK;

@@ -4,11 +4,32 @@
 #include "base/names.h"
 
 #include <string.h>
+#include <strings.h>
 
 static bool ends_with(const char *text, const char *ending)
 {
     const size_t n = strlen(text), m = strlen(ending);
-    return n >= m && strcmp(text + n - m, ending) == 0;
+    return n >= m && strcasecmp(text + n - m, ending) == 0;
+}
+
+static bool is_weights(const char *name)
+{
+    static const char *const endings[] = {".safetensors", ".index.json", ".bin", ".pt",
+                                          ".pth",         ".ckpt",       ".gguf"};
+    for (size_t i = 0; i < OQ_COUNT(endings); i++)
+        if (ends_with(name, endings[i])) return true;
+    return strstr(name, ".safetensors.index.") != NULL;
+}
+
+/* What replaces an output must not take the source along, nor write into what is being read. */
+static oq_status check_apart(oq_env *env, const char *source, const char *path)
+{
+    const bool inside = oq_file_within(path, source), around = oq_file_within(source, path);
+    if (inside && around)
+        return oq_fail(env, OQ_E_ARG, "%s: is the source; an output needs a name of its own", path);
+    if (!inside && !around) return OQ_OK;
+    return oq_fail(env, OQ_E_ARG, inside ? "%s: lies in the source, %s" : "%s: holds the source, %s", path,
+                   source);
 }
 
 oq_status oq_output_begin(oq_env *env, const char *source, const char *path, bool force, bool whole_model,
@@ -23,8 +44,12 @@ oq_status oq_output_begin(oq_env *env, const char *source, const char *path, boo
     if (!from_folder && !whole_model && !out->is_file)
         return oq_fail(env, OQ_E_ARG,
                        "%s: a weight file becomes a file: its name must end in .safetensors or .gguf", path);
-    if (strcmp(source, path) == 0)
-        return oq_fail(env, OQ_E_ARG, "%s: is the source; an output needs a name of its own", path);
+    if (!out->is_file && (is_weights(path) || strcmp(path, "-") == 0))
+        return oq_fail(env, OQ_E_ARG, "%s: a weight file's name must end in .safetensors or .gguf", path);
+    if (oq_file_is_special(path))
+        return oq_fail(env, OQ_E_ARG, "%s: is a device or a pipe, the output is a %s", path,
+                       out->is_file ? "file" : "folder");
+    OQ_TRY(check_apart(env, source, path));
     if (oq_file_exists(path) && !force)
         return oq_fail(env, OQ_E_ARG, "%s: exists; --force replaces it", path);
     if (oq_file_exists(path) && out->is_file == oq_file_is_dir(path))
@@ -60,15 +85,6 @@ void oq_output_abort(oq_env *env, oq_output_place *place)
     oq_dir_remove(place->staged);
     oq_free(env, place->staged);
     place->staged = NULL;
-}
-
-static bool is_weights(const char *name)
-{
-    static const char *const endings[] = {".safetensors", ".index.json", ".bin", ".pt",
-                                          ".pth",         ".ckpt",       ".gguf"};
-    for (size_t i = 0; i < OQ_COUNT(endings); i++)
-        if (ends_with(name, endings[i])) return true;
-    return strstr(name, ".safetensors.index.") != NULL;
 }
 
 /* What a producer says about weights that are written anew. */

@@ -81,23 +81,68 @@ static oq_status open_file(oq_loras *l, lora_file *f, const char *path)
                    names[1]);
 }
 
-/* PEFT keeps alpha beside the file: adapter_config.json. */
+/* A key of an adapter's description that changes what it does and is not followed here. */
+static oq_status check_description(oq_loras *l, const lora_file *f, const oq_json *json, const char *where,
+                                   const char *prefix)
+{
+    static const char *const flags[] = {"use_dora", "use_rslora", "fan_in_fan_out", "lora_bias"};
+    char key[64];
+    for (size_t i = 0; i < OQ_COUNT(flags); i++) {
+        snprintf(key, sizeof key, "%s%s", prefix, flags[i]);
+        if (oq_json_bool(oq_json_get(json, key), false))
+            return oq_fail(l->env, OQ_E_UNSUPPORTED, "--lora '%s': '%s' of its %s is not supported", f->path,
+                           key, where);
+    }
+    snprintf(key, sizeof key, "%salpha_pattern", prefix);
+    if (oq_json_size(oq_json_get(json, key)) > 0)
+        return oq_fail(l->env, OQ_E_UNSUPPORTED, "--lora '%s': '%s' of its %s is not supported", f->path, key,
+                       where);
+    snprintf(key, sizeof key, "%sbias", prefix);
+    const char *bias = oq_json_string(oq_json_get(json, key));
+    if (bias && strcmp(bias, "none") != 0)
+        return oq_fail(l->env, OQ_E_UNSUPPORTED, "--lora '%s': '%s' of its %s is \"%s\", want \"none\"",
+                       f->path, key, where, bias);
+    return OQ_OK;
+}
+
+static oq_status take_alpha(oq_loras *l, lora_file *f, const oq_json *json, const char *where,
+                            const char *prefix)
+{
+    static const char *const names[] = {"lora_alpha", "alpha"};
+    char key[64];
+    OQ_TRY(check_description(l, f, json, where, prefix));
+    for (size_t i = 0; i < OQ_COUNT(names); i++) {
+        snprintf(key, sizeof key, "%s%s", prefix, names[i]);
+        const oq_json *alpha = oq_json_get(json, key);
+        if (!alpha || oq_json_type(alpha) == OQ_JSON_NULL) continue;
+        f->alpha = oq_json_real(alpha, (double)NAN);
+        if (isfinite(f->alpha)) return OQ_OK;
+        return oq_fail(l->env, OQ_E_FORMAT, "--lora '%s': '%s' of its %s is %s, want a number", f->path, key,
+                       where, oq_json_type_name(alpha));
+    }
+    return OQ_OK;
+}
+
+/* Alpha of all pairs that have none of their own stands beside a folder's file (PEFT: adapter_config.json) or in a file's
+ * metadata (diffusers: lora_adapter_metadata, its keys behind the component's name). */
 static oq_status read_alpha(oq_loras *l, lora_file *f, const char *path)
 {
-    f->alpha = (double)NAN;
-    const char *config =
-        oq_file_is_dir(path) ? oq_arena_printf(&l->arena, "%s/adapter_config.json", path) : NULL;
-    if (!config || !oq_file_exists(config)) return OQ_OK;
+    static const char metadata[] = "lora_adapter_metadata", beside[] = "adapter_config.json";
     oq_json *json = NULL;
+    f->alpha = (double)NAN;
+    const char *text = oq_json_string(oq_ckpt_metadata(f->ckpt, metadata));
+    if (text) {
+        OQ_TRY(oq_json_parse(l->env, text, strlen(text), metadata, &json));
+        const oq_status st = take_alpha(l, f, json, metadata, "transformer.");
+        oq_json_free(json);
+        OQ_TRY(st);
+    }
+    const char *config = oq_file_is_dir(path) ? oq_arena_printf(&l->arena, "%s/%s", path, beside) : NULL;
+    if (!config || !oq_file_exists(config)) return OQ_OK;
     OQ_TRY(oq_json_parse_file(l->env, config, 1 << 20, &json));
-    f->alpha =
-        oq_json_real(oq_json_get(json, "lora_alpha"), oq_json_real(oq_json_get(json, "alpha"), (double)NAN));
-    const bool dora = oq_json_bool(oq_json_get(json, "use_dora"), false),
-               root = oq_json_bool(oq_json_get(json, "use_rslora"), false);
+    const oq_status st = take_alpha(l, f, json, beside, "");
     oq_json_free(json);
-    if (!dora && !root) return OQ_OK;
-    return oq_fail(l->env, OQ_E_UNSUPPORTED, "--lora '%s': '%s' of its adapter_config.json is not supported",
-                   path, dora ? "use_dora" : "use_rslora");
+    return st;
 }
 
 static adapter *find_adapter(lora_file *f, const char *name, size_t n)

@@ -107,6 +107,27 @@ wait $pid
 status=$?
 [ $status = 130 ] && [ ! -e slow.png ] && pass || fail "hangup: status $status, expected 130" "$(tail -2 err)"
 
+# an output never takes its source along, nor replaces what is no file
+fresh
+q='--quantization {"transformer":{"method":"int8"}} --force'
+for place in m/transformer ./m/transformer m/transformer/ m/../m/transformer "$PWD/m/transformer"; do
+    expect 2 'is the source; an output needs a name of its own' quantize m/transformer $q -o "$place"
+done
+expect 2 'm: holds the source, m/transformer' quantize m/transformer $q -o m
+expect 2 'm/transformer: lies in the source, m' quantize m $q -o m/transformer
+expect 2 'm/new: lies in the source, m' quantize m $q -o m/new
+expect 2 'm: holds the source, m/transformer' dequantize m/transformer -o m --force
+cmp -s m/$dit-00001-of-00002.safetensors "$model/$dit-00001-of-00002.safetensors" && pass || fail 'the source is as it was'
+mkfifo pipe.safetensors
+expect 2 'pipe.safetensors: is a device or a pipe' quantize m/transformer $q -o pipe.safetensors
+expect 1 'pipe.safetensors: is a special file' generate -m m -p x $quick --trace pipe.safetensors
+[ -p pipe.safetensors ] && pass || fail 'the pipe is as it was'
+for name in w.bin w.GGUF -; do
+    expect 2 "$name: a weight file's name must end in .safetensors or .gguf" quantize m/transformer $q -o "$name"
+done
+(umask 077 && run quantize m/transformer $q -o private && [ $status = 0 ]) && [ "$(stat -c %a private)" = 700 ] && pass ||
+    fail 'the rights of a folder follow the umask' "$(stat -c %a private)"
+
 # two processes on one model
 "$omniq" generate -m "$model" -p 'a red ring' $quick -s 1 -o p1.png > /dev/null 2>&1 &
 pid=$!

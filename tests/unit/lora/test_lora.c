@@ -251,6 +251,63 @@ static void test_refusals(void **state)
     oq_env_clear(f->env);
 }
 
+/* Puts a text into a file's metadata. */
+static void put_metadata(const char *path, const char *key, const char *text)
+{
+    static char old[1 << 16], header[1 << 12];
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    const size_t bytes = fread(old, 1, sizeof old, file);
+    uint64_t n = 0;
+    fclose(file);
+    memcpy(&n, old, sizeof n);
+    uint64_t more =
+        (uint64_t)snprintf(header, sizeof header, "{\"__metadata__\":{\"%s\":\"%s\"},", key, text);
+    while ((more + n - 1) % 8) header[more++] = ' ';
+    const uint64_t whole = more + n - 1;
+    file = fopen(path, "wb");
+    assert_non_null(file);
+    fwrite(&whole, sizeof whole, 1, file);
+    fwrite(header, 1, (size_t)more, file);
+    fwrite(old + 9, 1, bytes - 9, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* diffusers keeps alpha in the file's metadata. */
+static void test_alpha_in_metadata(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        const char *text, *error;
+    } rows[] = {
+        {"{\\\"transformer.r\\\":4,\\\"transformer.lora_alpha\\\":8}", NULL},
+        {"{\\\"transformer.lora_alpha\\\":\\\"x\\\"}",
+         "'transformer.lora_alpha' of its lora_adapter_metadata is a string, want a number"},
+        {"{\\\"transformer.alpha_pattern\\\":{\\\"w2\\\":1}}",
+         "'transformer.alpha_pattern' of its lora_adapter_metadata is not supported"},
+        {"{\\\"transformer.fan_in_fan_out\\\":true}", "'transformer.fan_in_fan_out'"},
+        {"{\\\"transformer.bias\\\":\\\"all\\\"}", "is \"all\", want \"none\""},
+        {"{", "lora_adapter_metadata: not valid JSON"},
+    };
+    const entry row = {
+        "transformer.block.0.w3", ".lora_A.weight", ".lora_B.weight", TINY_HIDDEN, TINY_DIM, 0};
+    const expected e = {0, TINY_HIDDEN, TINY_HIDDEN, 0, TINY_HIDDEN, 8.0 / RANK, false};
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        const oq_lora_request request = {write_file(f, "metadata.safetensors", &row, 1), 1};
+        put_metadata(request.path, "lora_adapter_metadata", rows[i].text);
+        if (!rows[i].error) {
+            check_tiny(f, NULL, &request, 1, true, &e, 1);
+            continue;
+        }
+        net n;
+        net_plan(f, &tiny_module, "{}", NULL, &n);
+        assert_int_not_equal(net_attach(f, &n, &request, 1), OQ_OK);
+        if (!strstr(oq_env_error(f->env), rows[i].error)) fail_msg("%zu: %s", i, oq_env_error(f->env));
+        net_free(f, &n);
+    }
+    oq_env_clear(f->env);
+}
+
 static void test_unmatched_keys_are_counted(void **state)
 {
     fixture *f = *state;
@@ -306,7 +363,7 @@ int main(void)
         cmocka_unit_test(test_several_files), cmocka_unit_test(test_original_names),
 
         cmocka_unit_test(test_refusals),      cmocka_unit_test(test_unmatched_keys_are_counted),
-        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_requests),      cmocka_unit_test(test_alpha_in_metadata),
     };
     return cmocka_run_group_tests_name("lora", tests, setup, teardown);
 }
