@@ -49,6 +49,8 @@ oq_status oq_file_write_all(oq_env *env, const char *path, const void *bytes, si
 /* ---- whole folders (file_tree.c) ----------------------------------------------------------------------- */
 
 oq_status oq_file_copy(oq_env *env, const char *from, const char *to);
+/* The files of a folder, not those of folders in it. */
+oq_status oq_dir_copy_files(oq_env *env, const char *from, const char *to);
 /* A folder beside `path` under a temporary name, for contents that appear whole or not at all. The name is the
  * caller's. */
 oq_status oq_dir_stage(oq_env *env, const char *path, char **temporary);

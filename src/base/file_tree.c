@@ -19,6 +19,24 @@ oq_status oq_file_copy(oq_env *env, const char *from, const char *to)
     return st;
 }
 
+oq_status oq_dir_copy_files(oq_env *env, const char *from, const char *to)
+{
+    char **names = NULL;
+    size_t n = 0;
+    OQ_TRY(oq_dir_list(env, from, &names, &n));
+    oq_status st = oq_dir_make(env, to);
+    for (size_t i = 0; i < n; i++) {
+        char *a = oq_path_join(env, from, names[i]), *b = oq_path_join(env, to, names[i]);
+        if (st == OQ_OK && (!a || !b)) st = oq_fail(env, OQ_E_NOMEM, "%s: no memory", from);
+        if (st == OQ_OK && !oq_file_is_dir(a)) st = oq_file_copy(env, a, b);
+        oq_free(env, b);
+        oq_free(env, a);
+        oq_free(env, names[i]);
+    }
+    oq_free(env, names);
+    return st;
+}
+
 oq_status oq_dir_stage(oq_env *env, const char *path, char **temporary)
 {
     static atomic_uint counter;

@@ -98,24 +98,6 @@ static oq_status write_part(oq_inspect *source, const oq_inspect_part *part, con
     return st;
 }
 
-static oq_status copy_component(oq_env *env, const char *from, const char *to)
-{
-    char **names = NULL;
-    size_t n = 0;
-    OQ_TRY(oq_dir_list(env, from, &names, &n));
-    oq_status st = oq_dir_make(env, to);
-    for (size_t i = 0; i < n; i++) {
-        char *a = oq_path_join(env, from, names[i]), *b = oq_path_join(env, to, names[i]);
-        if (st == OQ_OK && (!a || !b)) st = oq_fail(env, OQ_E_NOMEM, "%s: no memory", from);
-        if (st == OQ_OK && !oq_file_is_dir(a)) st = oq_file_copy(env, a, b);
-        oq_free(env, b);
-        oq_free(env, a);
-        oq_free(env, names[i]);
-    }
-    oq_free(env, names);
-    return st;
-}
-
 static oq_status write_model(oq_inspect *source, const char *staged, const oq_dtype *as, oq_json *out,
                              oq_strbuf *text)
 {
@@ -126,7 +108,7 @@ static oq_status write_model(oq_inspect *source, const char *staged, const oq_dt
         char *path = oq_path_join(source->env, staged, part->name);
         if (!path) return oq_fail(source->env, OQ_E_NOMEM, "%s: no memory", staged);
         const oq_status st = part->ckpt ? write_part(source, part, path, NULL, as, out, text)
-                                        : copy_component(source->env, part->component->path, path);
+                                        : oq_dir_copy_files(source->env, part->component->path, path);
         oq_free(source->env, path);
         OQ_TRY(st);
     }

@@ -48,24 +48,6 @@ static bool is_written(const oq_quantize *q, const char *component)
     return false;
 }
 
-static oq_status copy_whole(oq_env *env, const char *from, const char *to)
-{
-    char **names = NULL;
-    size_t n = 0;
-    OQ_TRY(oq_dir_list(env, from, &names, &n));
-    oq_status st = oq_dir_make(env, to);
-    for (size_t i = 0; i < n; i++) {
-        char *a = oq_path_join(env, from, names[i]), *b = oq_path_join(env, to, names[i]);
-        if (st == OQ_OK && (!a || !b)) st = oq_fail(env, OQ_E_NOMEM, "%s: no memory", from);
-        if (st == OQ_OK && !oq_file_is_dir(a)) st = oq_file_copy(env, a, b);
-        oq_free(env, b);
-        oq_free(env, a);
-        oq_free(env, names[i]);
-    }
-    oq_free(env, names);
-    return st;
-}
-
 /* Components without a network here (schedulers, tokenizers, strangers) come along as they are. */
 static oq_status copy_others(oq_quantize *q, const char *to)
 {
@@ -76,7 +58,7 @@ static oq_status copy_others(oq_quantize *q, const char *to)
         if (is_written(q, c->name) || !oq_file_is_dir(c->path)) continue;
         char *path = oq_path_join(q->env, to, c->name);
         if (!path) return oq_fail(q->env, OQ_E_NOMEM, "%s: no memory", to);
-        const oq_status st = copy_whole(q->env, c->path, path);
+        const oq_status st = oq_dir_copy_files(q->env, c->path, path);
         oq_free(q->env, path);
         OQ_TRY(st);
     }

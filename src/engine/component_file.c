@@ -39,13 +39,6 @@ oq_status oq_component_check_options(oq_env *env, const oq_model *model, const o
     return OQ_OK;
 }
 
-static bool is_class(const oq_module_type *module, const char *name)
-{
-    for (size_t i = 0; name && module->class_names[i]; i++)
-        if (strcmp(module->class_names[i], name) == 0) return true;
-    return false;
-}
-
 /* What stands beside the weights, if it speaks of this network. */
 static oq_status read_beside(oq_env *env, oq_model *model, const char *folder, const oq_module_type *module,
                              oq_folder_component *own)
@@ -54,7 +47,7 @@ static oq_status read_beside(oq_env *env, oq_model *model, const char *folder, c
     const oq_json *config = own->config;
     const char *name = oq_json_string(oq_json_get(config, "_class_name"));
     if (!name) name = oq_json_string(oq_json_at(oq_json_get(config, "architectures"), 0));
-    if (is_class(module, name)) {
+    if (oq_module_has_class(module, name)) {
         own->class_name = name;
         return OQ_OK;
     }

@@ -25,13 +25,6 @@ static const oq_pipeline_component *pipeline_component(const oq_quantize *q, con
     return NULL;
 }
 
-static bool has_class(const oq_module_type *module, const char *name)
-{
-    for (size_t i = 0; name && module->class_names[i]; i++)
-        if (strcmp(module->class_names[i], name) == 0) return true;
-    return false;
-}
-
 /* A lone file: its tensors tell the network, a configuration stands beside it or in the base model. */
 static oq_status find_alone(oq_quantize *q, oq_quantize_part *p)
 {
@@ -47,7 +40,7 @@ static oq_status find_alone(oq_quantize *q, oq_quantize_part *p)
     p->config = p->module == found.module ? p->part->component->config : NULL;
     p->module = found.module;
     for (size_t i = 0; !p->config && q->base && i < q->base->n_components; i++)
-        if (has_class(found.module, q->base->components[i].class_name))
+        if (oq_module_has_class(found.module, q->base->components[i].class_name))
             p->config = q->base->components[i].config;
     if (p->config) return OQ_OK;
     return oq_fail(env, OQ_E_NOTFOUND,

@@ -152,6 +152,13 @@ oq_status oq_recognize_as(oq_env *env, oq_ckpt *ckpt, const oq_module_type *want
         needs);
 }
 
+bool oq_module_has_class(const oq_module_type *module, const char *name)
+{
+    for (size_t i = 0; name && module->class_names[i]; i++)
+        if (strcmp(module->class_names[i], name) == 0) return true;
+    return false;
+}
+
 const char *oq_usual_component(const oq_module_type *module)
 {
     if (strncmp(module->name, "te_", 3) == 0) return "text_encoder";

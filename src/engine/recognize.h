@@ -13,6 +13,8 @@ typedef struct oq_recognized {
 
 /* A component's usual name, by the kind of network: "transformer", "text_encoder", "vae". */
 const char *oq_usual_component(const oq_module_type *module);
+/* Does the network run configurations of this class? name NULL: no. */
+bool oq_module_has_class(const oq_module_type *module, const char *name);
 /* `wanted` (may be NULL) is looked for first: an all-in-one file holds several networks. */
 oq_recognized oq_recognize(const oq_ckpt *ckpt, const oq_module_type *wanted);
 /* The file must hold `wanted`: names lose their prefix, other networks' tensors are left out. `slot` begins the

@@ -113,14 +113,6 @@ static oq_status find_algorithm(oq_env *env, const oq_declared *declared, const 
                    name, algo ? algo : "(none)");
 }
 
-/* Floating weights without a scale beside them; also a layer that the checkpoint does not have at all. */
-static bool is_plain(const oq_ckpt *ckpt, const char *name)
-{
-    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
-    return !oq_scaled_find(ckpt, name, "weight_scale") &&
-           (!t || (t->dtype && t->dtype->floating && t->dtype->bytes > 1));
-}
-
 static bool has_input_scale(const oq_ckpt *ckpt)
 {
     static const char ending[] = ".input_scale";
@@ -211,7 +203,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     OQ_TRY(find_algorithm(env, declared, name, &row));
     if (!row) return check_plain(env, ckpt, name);
     OQ_TRY(refuse_around(env, ckpt, name, row));
-    if (!row->spelling && is_plain(ckpt, name)) return OQ_OK;
+    if (!row->spelling && oq_scaled_is_plain(ckpt, name)) return OQ_OK;
     if (row->pairs) {
         OQ_TRY(locate_pairs(env, declared, row, ckpt, name, n, k, out));
         *found = true;

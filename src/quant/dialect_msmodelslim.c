@@ -106,13 +106,6 @@ static const type_row *row_of(const char *word)
     return NULL;
 }
 
-static bool is_plain(const oq_ckpt *ckpt, const char *name)
-{
-    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
-    return !oq_scaled_find(ckpt, name, "weight_scale") &&
-           (!t || (t->dtype && t->dtype->floating && t->dtype->bytes > 1));
-}
-
 static oq_status find_row(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
                           const type_row **out)
 {
@@ -126,7 +119,7 @@ static oq_status find_row(oq_env *env, const oq_declared *declared, const oq_ckp
             "W8A16, W4A8_DYNAMIC, WFP8AFP8_DYNAMIC, W8A8_MXFP8, W4A8_MXFP, W4A4_MXFP4 and "
             "W4A4_MXFP4_DUALSCALE are",
             name, word);
-    if (is_plain(ckpt, name)) return OQ_OK;
+    if (oq_scaled_is_plain(ckpt, name)) return OQ_OK;
     return oq_fail(env, OQ_E_FORMAT, "layer '%s' is quantized in the file, but quant_model_description %s",
                    name, word ? "says FLOAT" : "does not name it");
 }
@@ -389,7 +382,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     *found = false;
     OQ_TRY(find_row(env, declared, ckpt, name, &l.row));
     if (!l.row) return OQ_OK;
-    if (is_plain(ckpt, name))
+    if (oq_scaled_is_plain(ckpt, name))
         return oq_fail(env, OQ_E_FORMAT,
                        "layer '%s' is plain in the file, but quant_model_description says %s", name,
                        l.row->name);

@@ -227,19 +227,12 @@ static layer_words words_of(oq_env *env, const oq_declared *declared, const oq_c
     return w;
 }
 
-static bool is_plain(const oq_ckpt *ckpt, const char *name)
-{
-    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
-    return !oq_scaled_find(ckpt, name, "weight_scale") &&
-           (!t || (t->dtype && t->dtype->floating && t->dtype->bytes > 1));
-}
-
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
                         int64_t n, int64_t k, oq_part_source *out, bool *found)
 {
     const layer_words w = words_of(env, declared, ckpt, name);
     *found = false;
-    if (is_plain(ckpt, name)) return OQ_OK;
+    if (oq_scaled_is_plain(ckpt, name)) return OQ_OK;
     if (!w.weight)
         return oq_fail(env, OQ_E_FORMAT,
                        "layer '%s' is quantized in the file, but neither layer_quant_config nor "

@@ -43,6 +43,13 @@ const oq_ckpt_tensor *oq_scaled_find(const oq_ckpt *ckpt, const char *name, cons
     return n > 0 && (size_t)n < sizeof key ? oq_ckpt_find(ckpt, key) : NULL;
 }
 
+bool oq_scaled_is_plain(const oq_ckpt *ckpt, const char *name)
+{
+    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
+    return !oq_scaled_find(ckpt, name, "weight_scale") &&
+           (!t || (t->dtype && t->dtype->floating && t->dtype->bytes > 1));
+}
+
 /* Index of the first tensor whose name is not below `name` + '.'. */
 static size_t first_below(const oq_ckpt *ckpt, const char *name)
 {

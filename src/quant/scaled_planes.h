@@ -29,6 +29,8 @@ typedef struct oq_scaled_rules { /* what the metadata says about a layer's plane
 
 /* "name.suffix"; NULL: none. */
 const oq_ckpt_tensor *oq_scaled_find(const oq_ckpt *ckpt, const char *name, const char *suffix);
+/* Floating weights without a scale beside them; also a layer that the checkpoint does not have at all. */
+bool oq_scaled_is_plain(const oq_ckpt *ckpt, const char *name);
 /* The first tensor directly beside ("name.x", not "name.x.y") that the csv does not list; NULL: none. */
 const oq_ckpt_tensor *oq_scaled_stranger(const oq_ckpt *ckpt, const char *name, const char *known);
 /* True if some tensor "X.weight" holds codes and has its scale beside it. */

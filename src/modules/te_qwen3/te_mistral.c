@@ -83,9 +83,7 @@ static oq_status read_rope(oq_env *env, const oq_json *config, oq_te_qwen3 *s)
                        ": 'rope_parameters.rope_type' is '%s', only 'default' is supported",
                        type);
     s->rope_theta = oq_json_real(oq_json_get(rope, "rope_theta"), s->rope_theta);
-    if (s->rope_theta >= 1 && s->rope_theta <= 1e12) return OQ_OK;
-    return oq_fail(env, OQ_E_FORMAT, "config.json of " WHAT ": 'rope_theta' is missing or out of range (%g)",
-                   s->rope_theta);
+    return oq_te_qwen3_check_theta(env, WHAT, s);
 }
 
 static oq_status describe(oq_env *env, const oq_json *config, void *self)
@@ -98,14 +96,7 @@ static oq_status describe(oq_env *env, const oq_json *config, void *self)
     }
     OQ_TRY(oq_model_config_read(env, WHAT, config, fields, OQ_COUNT(fields), s));
     OQ_TRY(read_rope(env, config, s));
-    if (s->n_kv_heads == 0) s->n_kv_heads = s->n_heads;
-    if (s->head_dim == 0) s->head_dim = s->hidden_size / s->n_heads;
-    if (s->n_heads % s->n_kv_heads || s->head_dim < 2 || s->head_dim % 2)
-        return oq_fail(env, OQ_E_FORMAT,
-                       "config.json of " WHAT
-                       ": %lld heads over %lld key heads of width %lld do not fit together",
-                       (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
-    return OQ_OK;
+    return oq_te_qwen3_fit_heads(env, WHAT, s);
 }
 
 static const char *const class_names[] = {"Mistral3ForConditionalGeneration", "Mistral3Model", NULL};

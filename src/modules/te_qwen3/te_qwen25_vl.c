@@ -108,20 +108,6 @@ static oq_status read_rope(oq_env *env, const oq_json *config, const char *key, 
     return OQ_OK;
 }
 
-static oq_status check_layer_types(oq_env *env, const oq_json *config)
-{
-    const oq_json *types = oq_json_get(config, "layer_types");
-    for (size_t i = 0; i < oq_json_size(types); i++) {
-        const char *type = oq_json_string(oq_json_at(types, i));
-        if (!type || strcmp(type, "full_attention") != 0)
-            return oq_fail(env, OQ_E_UNSUPPORTED,
-                           "config.json of " WHAT
-                           ": 'layer_types[%zu]' is '%s', only 'full_attention' is supported",
-                           i, type ? type : "?");
-    }
-    return OQ_OK;
-}
-
 static oq_status describe(oq_env *env, const oq_json *config, void *self)
 {
     oq_te_qwen3 *s = self;
@@ -135,20 +121,10 @@ static oq_status describe(oq_env *env, const oq_json *config, void *self)
     OQ_TRY(check_model_type(env, config, "qwen2_5_vl_text"));
     OQ_TRY(read_rope(env, config, "rope_scaling", s));
     OQ_TRY(read_rope(env, config, "rope_parameters", s));
-    OQ_TRY(check_layer_types(env, config));
-    if (!(s->rope_theta >= 1 && s->rope_theta <= 1e12))
-        return oq_fail(env, OQ_E_FORMAT,
-                       "config.json of " WHAT ": 'rope_theta' is missing or out of range (%g)",
-                       s->rope_theta);
+    OQ_TRY(oq_te_qwen3_check_layer_types(env, WHAT, config));
+    OQ_TRY(oq_te_qwen3_check_theta(env, WHAT, s));
     s->qkv_bias = true;
-    if (s->n_kv_heads == 0) s->n_kv_heads = s->n_heads;
-    if (s->head_dim == 0) s->head_dim = s->hidden_size / s->n_heads;
-    if (s->n_heads % s->n_kv_heads || s->head_dim < 2 || s->head_dim % 2)
-        return oq_fail(env, OQ_E_FORMAT,
-                       "config.json of " WHAT
-                       ": %lld heads over %lld key heads of width %lld do not fit together",
-                       (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
-    return OQ_OK;
+    return oq_te_qwen3_fit_heads(env, WHAT, s);
 }
 
 static const char *const class_names[] = {"Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLModel",

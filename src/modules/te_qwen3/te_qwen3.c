@@ -46,6 +46,37 @@ static const oq_model_field fields[] = {
     {"transformers_version", OQ_FIELD_IGNORED, 0, 0, 0, 0, NULL},
 };
 
+oq_status oq_te_qwen3_check_theta(oq_env *env, const char *what, const oq_te_qwen3 *s)
+{
+    if (s->rope_theta >= 1 && s->rope_theta <= 1e12) return OQ_OK;
+    return oq_fail(env, OQ_E_FORMAT, "config.json of %s: 'rope_theta' is missing or out of range (%g)", what,
+                   s->rope_theta);
+}
+
+oq_status oq_te_qwen3_check_layer_types(oq_env *env, const char *what, const oq_json *config)
+{
+    const oq_json *types = oq_json_get(config, "layer_types");
+    for (size_t i = 0; i < oq_json_size(types); i++) {
+        const char *type = oq_json_string(oq_json_at(types, i));
+        if (!type || strcmp(type, "full_attention") != 0)
+            return oq_fail(
+                env, OQ_E_UNSUPPORTED,
+                "config.json of %s: 'layer_types[%zu]' is '%s', only 'full_attention' is supported", what, i,
+                type ? type : "?");
+    }
+    return OQ_OK;
+}
+
+oq_status oq_te_qwen3_fit_heads(oq_env *env, const char *what, oq_te_qwen3 *s)
+{
+    if (s->n_kv_heads == 0) s->n_kv_heads = s->n_heads;
+    if (s->head_dim == 0) s->head_dim = s->hidden_size / s->n_heads;
+    if (s->n_heads % s->n_kv_heads == 0 && s->head_dim >= 2 && s->head_dim % 2 == 0) return OQ_OK;
+    return oq_fail(env, OQ_E_FORMAT,
+                   "config.json of %s: %lld heads over %lld key heads of width %lld do not fit together",
+                   what, (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
+}
+
 /* transformers 4 writes "rope_theta", transformers 5 "rope_parameters": {"rope_theta", "rope_type"}. */
 static oq_status read_rope(oq_env *env, const oq_json *config, oq_te_qwen3 *s)
 {
@@ -63,25 +94,7 @@ static oq_status read_rope(oq_env *env, const oq_json *config, oq_te_qwen3 *s)
                            type);
         s->rope_theta = oq_json_real(oq_json_get(rope, "rope_theta"), s->rope_theta);
     }
-    if (!(s->rope_theta >= 1 && s->rope_theta <= 1e12))
-        return oq_fail(env, OQ_E_FORMAT,
-                       "config.json of " WHAT ": 'rope_theta' is missing or out of range (%g)",
-                       s->rope_theta);
-    return OQ_OK;
-}
-
-static oq_status check_layer_types(oq_env *env, const oq_json *config)
-{
-    const oq_json *types = oq_json_get(config, "layer_types");
-    for (size_t i = 0; i < oq_json_size(types); i++) {
-        const char *type = oq_json_string(oq_json_at(types, i));
-        if (!type || strcmp(type, "full_attention") != 0)
-            return oq_fail(env, OQ_E_UNSUPPORTED,
-                           "config.json of " WHAT
-                           ": 'layer_types[%zu]' is '%s', only 'full_attention' is supported",
-                           i, type ? type : "?");
-    }
-    return OQ_OK;
+    return oq_te_qwen3_check_theta(env, WHAT, s);
 }
 
 static oq_status describe(oq_env *env, const oq_json *config, void *self)
@@ -89,16 +102,9 @@ static oq_status describe(oq_env *env, const oq_json *config, void *self)
     oq_te_qwen3 *s = self;
     OQ_TRY(oq_model_config_read(env, WHAT, config, fields, OQ_COUNT(fields), s));
     OQ_TRY(read_rope(env, config, s));
-    OQ_TRY(check_layer_types(env, config));
+    OQ_TRY(oq_te_qwen3_check_layer_types(env, WHAT, config));
     s->qk_norm = true;
-    if (s->n_kv_heads == 0) s->n_kv_heads = s->n_heads;
-    if (s->head_dim == 0) s->head_dim = s->hidden_size / s->n_heads;
-    if (s->n_heads % s->n_kv_heads || s->head_dim < 2 || s->head_dim % 2)
-        return oq_fail(env, OQ_E_FORMAT,
-                       "config.json of " WHAT
-                       ": %lld heads over %lld key heads of width %lld do not fit together",
-                       (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
-    return OQ_OK;
+    return oq_te_qwen3_fit_heads(env, WHAT, s);
 }
 
 /* ---- declaration --------------------------------------------------------------------------------------- */

@@ -40,6 +40,12 @@ oq_status oq_te_qwen3_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwe
 /* What both types declare: layers, tables and norms of the filled-in configuration. */
 oq_status oq_te_qwen3_declare(oq_builder *b, void *self);
 
+/* What their configurations share; `what` names the network in refusals. Theta within 1 and 1e12; every layer attends to all
+ * (OQ_E_UNSUPPORTED else); absent numbers of key heads and width are filled in, and all fit. */
+oq_status oq_te_qwen3_check_theta(oq_env *env, const char *what, const oq_te_qwen3 *s);
+oq_status oq_te_qwen3_check_layer_types(oq_env *env, const char *what, const oq_json *config);
+oq_status oq_te_qwen3_fit_heads(oq_env *env, const char *what, oq_te_qwen3 *s);
+
 /* Rows of oq_name_rule for the names that GGUF files of language models have. */
 #define OQ_TE_QWEN_GGUF_NAMES                                                                                \
     {.from = "token_embd", .to = "embed_tokens"}, {.from = "output_norm", .to = "norm"},                     \
