@@ -6,9 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "quant/resolve.h"
-
-#include "support/memory_ckpt.h"
+#include "support/dialect_world.h"
 
 #include <string.h>
 
@@ -18,37 +16,10 @@ static uint8_t codes[N * K];
 static uint16_t plain[N * K];
 static float one = 0.5f, row_scales[N] = {1, 2, 3, 4};
 
-typedef struct world {
-    oq_env *env;
-    memory_ckpt ckpt;
-    oq_json *quant;
-    oq_resolved *resolved;
-} world;
-
 static int setup(void **state)
 {
-    static world w;
-    memset(&w, 0, sizeof w);
     memset(codes, 0x38, sizeof codes);
-    if (oq_env_new(NULL, &w.env) != OQ_OK) return -1;
-    memory_ckpt_init(&w.ckpt);
-    *state = &w;
-    return 0;
-}
-
-static void forget(world *w)
-{
-    oq_resolved_free(w->resolved);
-    oq_json_free(w->quant);
-    w->resolved = NULL, w->quant = NULL;
-}
-
-static int teardown(void **state)
-{
-    world *w = *state;
-    forget(w);
-    oq_env_free(w->env);
-    return 0;
+    return world_setup(state);
 }
 
 static void start(world *w, const oq_dtype *dtype)
@@ -62,34 +33,11 @@ static void add(world *w, const char *name, const oq_dtype *dtype, const void *d
     memory_ckpt_add(&w->ckpt, name, dtype, data, n, -1);
 }
 
-/* `config` NULL: the tensors alone. */
-static oq_status resolve(world *w, const char *config)
-{
-    forget(w);
-    oq_env_clear(w->env);
-    if (config) assert_int_equal(oq_json_parse(w->env, config, strlen(config), "t", &w->quant), OQ_OK);
-    const oq_resolve_input in = {.name = "transformer",
-                                 .class_name = "Net",
-                                 .quantizable = true,
-                                 .quant = w->quant,
-                                 .quant_source = "net/config.json",
-                                 .ckpt = &w->ckpt.ckpt};
-    return oq_resolve(w->env, NULL, &in, 1, &w->resolved);
-}
-
-static oq_status locate(world *w, const char *config, oq_part_source *part, bool *found)
-{
-    OQ_TRY(resolve(w, config));
-    const oq_resolved_component *c = &w->resolved->components[0];
-    assert_non_null(c->dialect);
-    return c->dialect->locate(w->env, &c->declared, &w->ckpt.ckpt, "a", N, K, part, found);
-}
-
 static void refuse(world *w, const char *config, oq_status status, const char *text)
 {
     oq_part_source part;
     bool found = false;
-    assert_int_equal(locate(w, config, &part, &found), status);
+    assert_int_equal(world_locate(w, config, N, K, &part, &found), status);
     assert_false(found);
     assert_string_equal(oq_env_error(w->env), text);
 }
@@ -98,7 +46,7 @@ static void accept(world *w, const char *config, const oq_format *format, oq_act
 {
     oq_part_source part;
     bool found = false;
-    if (locate(w, config, &part, &found) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
+    if (world_locate(w, config, N, K, &part, &found) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
     assert_int_equal(found, format != NULL);
     if (!format) return;
     assert_ptr_equal(part.format, format);
@@ -184,7 +132,7 @@ static void test_comfy(void **state)
     comfy_word(w, "{\"full_precision_matrix_mult\": true}");
     refuse(w, NULL, OQ_E_FORMAT, "tensor 'a.comfy_quant' says nothing about the format of layer 'a'");
     comfy_word(w, "{\"format\": \"float8_e4m3fn\"");
-    assert_int_equal(resolve(w, NULL), OQ_E_FORMAT);
+    assert_int_equal(world_resolve(w, NULL), OQ_E_FORMAT);
     assert_non_null(strstr(oq_env_error(w->env), "a.comfy_quant"));
 
     start(w, &oq_dtype_bf16);
@@ -205,11 +153,11 @@ static void test_comfy(void **state)
     start(w, &oq_dtype_i8);
     add(w, "a.weight_scale", &oq_dtype_f32, row_scales, N);
     comfy_word(w, "{\"format\": \"int8_tensorwise\"}");
-    assert_int_equal(locate(w, NULL, &part, &found), OQ_OK);
+    assert_int_equal(world_locate(w, NULL, N, K, &part, &found), OQ_OK);
     assert_true(part.rotate == 0 && part.format == &oq_format_int8_channel && part.act == &oq_dtype_i8);
     comfy_word(
         w, "{\"format\": \"int8_tensorwise\", \"params\": {\"convrot\": true, \"convrot_groupsize\": 4}}");
-    assert_int_equal(locate(w, "{\"quant_method\": \"int8_convrot\"}", &part, &found), OQ_OK);
+    assert_int_equal(world_locate(w, "{\"quant_method\": \"int8_convrot\"}", N, K, &part, &found), OQ_OK);
     assert_int_equal(part.rotate, 4);
     comfy_word(w, "{\"format\": \"int8_tensorwise\", \"convrot\": true, \"convrot_groupsize\": 100}");
     refuse(w, NULL, OQ_E_FORMAT, "layer 'a': convrot_groupsize is 100, it must be a power of four");
@@ -379,7 +327,7 @@ static void test_mx_numbers(void **state)
     bool found = false;
     uint8_t bytes[N * K / 2];
     float row[K], scales[N];
-    assert_int_equal(locate(w, two, &part, &found), OQ_OK);
+    assert_int_equal(world_locate(w, two, N, K, &part, &found), OQ_OK);
     oq_plane_read(&part.plane[OQ_PLANE_DATA], bytes, sizeof bytes, N, K);
     oq_plane_read(&part.plane[OQ_PLANE_GLOBAL], scales, sizeof scales, N, K);
     part.format->decode_row(part.format, row, &(oq_planes){{bytes, exponents, scales}}, 3, N, K);
@@ -495,11 +443,11 @@ static void test_blocks(void **state)
     add(w, "a.weight_scale_2", &oq_dtype_f32, &one, -1);
     memory_ckpt_add(&w->ckpt, "a.weight", &oq_dtype_u8, packed, 128, 32);
     memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f8_e4m3, e4m3, 128, 4);
-    assert_int_equal(resolve(w, NULL), OQ_E_FORMAT);
+    assert_int_equal(world_resolve(w, NULL), OQ_E_FORMAT);
     assert_string_equal(oq_env_error(w->env),
                         "component 'transformer': its tensors fit the spellings 'modelopt' and 'comfy'; a "
                         "quantization_config in its config.json must say which it is");
-    assert_int_equal(resolve(w, "{\"quant_method\": \"comfy_nvfp4\"}"), OQ_OK);
+    assert_int_equal(world_resolve(w, "{\"quant_method\": \"comfy_nvfp4\"}"), OQ_OK);
     assert_string_equal(w->resolved->components[0].dialect->name, "comfy");
 }
 
@@ -511,7 +459,7 @@ static void test_evidence(void **state)
     add(w, "a.weight_scale", &oq_dtype_f32, &one, -1);
     memory_ckpt_add(&w->ckpt, "b.weight", &oq_dtype_i8, codes, N, K);
     add(w, "b.weight_scale", &oq_dtype_f32, &one, -1);
-    assert_int_equal(resolve(w, NULL), OQ_E_FORMAT);
+    assert_int_equal(world_resolve(w, NULL), OQ_E_FORMAT);
     assert_string_equal(
         oq_env_error(w->env),
         "component 'transformer': its tensors fit the spellings 'fp8' and 'int8'; a quantization_config "
@@ -519,7 +467,7 @@ static void test_evidence(void **state)
 
     start(w, &oq_dtype_f8_e4m3);
     add(w, "b.weight_scale", &oq_dtype_f32, &one, -1);
-    assert_int_equal(resolve(w, NULL), OQ_OK);
+    assert_int_equal(world_resolve(w, NULL), OQ_OK);
     assert_null(w->resolved->components[0].dialect);
     memory_ckpt_remove(&w->ckpt, "b.weight_scale");
     accept(w, NULL, &oq_format_fp8_e4m3_tensor, OQ_ACT_NONE);
@@ -528,15 +476,15 @@ static void test_evidence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_modelopt, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_comfy, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_compressed_tensors, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_quanto_and_autoround, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bitsandbytes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_mx_and_torchao, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_mx_numbers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_evidence, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_modelopt, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_comfy, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_compressed_tensors, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_quanto_and_autoround, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_bitsandbytes, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_mx_and_torchao, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_mx_numbers, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_blocks, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_evidence, setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

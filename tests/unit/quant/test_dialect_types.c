@@ -7,9 +7,8 @@
 #include <cmocka.h>
 
 #include "format/float4.h"
-#include "quant/resolve.h"
 
-#include "support/memory_ckpt.h"
+#include "support/dialect_world.h"
 
 #include <string.h>
 
@@ -21,39 +20,12 @@ static float one = 0.5f, minus = -3.0f, row_scales[N] = {1, 2, 3, 4}, halves[N] 
 static int32_t units[N] = {0, 7, 0, 0};
 static int64_t bits[N] = {0x3f800000, 0x3f800000, 0x3f800000, 0x3f800000};
 
-typedef struct world {
-    oq_env *env;
-    memory_ckpt ckpt;
-    oq_json *quant;
-    oq_resolved *resolved;
-} world;
-
 static int setup(void **state)
 {
-    static world w;
-    memset(&w, 0, sizeof w);
     memset(codes, 0x38, sizeof codes);
     memset(exponents, 127, sizeof exponents);
     for (int i = 0; i < N * K; i++) plain[i] = 0x3f80;
-    if (oq_env_new(NULL, &w.env) != OQ_OK) return -1;
-    memory_ckpt_init(&w.ckpt);
-    *state = &w;
-    return 0;
-}
-
-static void forget(world *w)
-{
-    oq_resolved_free(w->resolved);
-    oq_json_free(w->quant);
-    w->resolved = NULL, w->quant = NULL;
-}
-
-static int teardown(void **state)
-{
-    world *w = *state;
-    forget(w);
-    oq_env_free(w->env);
-    return 0;
+    return world_setup(state);
 }
 
 static void start(world *w, const oq_dtype *dtype, const void *data, int64_t rows, int64_t cols)
@@ -68,29 +40,11 @@ static void add(world *w, const char *name, const oq_dtype *dtype, const void *d
     memory_ckpt_add(&w->ckpt, name, dtype, data, rows, cols);
 }
 
-static oq_status locate(world *w, const char *config, oq_part_source *part, bool *found)
-{
-    forget(w);
-    oq_env_clear(w->env);
-    assert_int_equal(oq_json_parse(w->env, config, strlen(config), "t", &w->quant), OQ_OK);
-    const oq_resolve_input in = {.name = "transformer",
-                                 .class_name = "Net",
-                                 .quantizable = true,
-                                 .quant = w->quant,
-                                 .quant_source = "net/config.json",
-                                 .ckpt = &w->ckpt.ckpt};
-    *found = false;
-    OQ_TRY(oq_resolve(w->env, NULL, &in, 1, &w->resolved));
-    const oq_resolved_component *c = &w->resolved->components[0];
-    assert_non_null(c->dialect);
-    return c->dialect->locate(w->env, &c->declared, &w->ckpt.ckpt, "a", N, K, part, found);
-}
-
 static void refuse(world *w, const char *config, oq_status status, const char *text)
 {
     oq_part_source part;
     bool found = false;
-    assert_int_equal(locate(w, config, &part, &found), status);
+    assert_int_equal(world_locate(w, config, N, K, &part, &found), status);
     assert_false(found);
     if (strncmp(oq_env_error(w->env), text, strlen(text)) != 0) fail_msg("%s", oq_env_error(w->env));
 }
@@ -101,7 +55,7 @@ static void accept(world *w, const char *config, const oq_format *format, const 
 {
     oq_part_source part;
     bool found = false;
-    if (locate(w, config, &part, &found) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
+    if (world_locate(w, config, N, K, &part, &found) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
     assert_int_equal(found, format != NULL);
     if (!format) return;
     assert_ptr_equal(part.format, format);
@@ -308,13 +262,13 @@ static void test_listed_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_msmodelslim_words, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_msmodelslim_static, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_msmodelslim_four_bits, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_quark_8, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_quark_4, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_modelopt_awq, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_listed_layers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_msmodelslim_words, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_msmodelslim_static, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_msmodelslim_four_bits, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_quark_8, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_quark_4, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_modelopt_awq, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_listed_layers, setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

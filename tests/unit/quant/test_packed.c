@@ -7,9 +7,8 @@
 #include <cmocka.h>
 
 #include "format/float8.h"
-#include "quant/resolve.h"
 
-#include "support/memory_ckpt.h"
+#include "support/dialect_world.h"
 
 #include <math.h>
 #include <string.h>
@@ -19,37 +18,6 @@ enum { N = 8, K = 40, GROUPS = 2, WORDS = 5 }; /* groups of 32: the second has 8
 static uint32_t words[K * N], zeros[GROUPS * N];
 static uint16_t scales[GROUPS * N]; /* F16 */
 static int32_t index_of[K];
-
-typedef struct world {
-    oq_env *env;
-    memory_ckpt ckpt;
-    oq_json *quant;
-    oq_resolved *resolved;
-} world;
-
-static void forget(world *w)
-{
-    oq_resolved_free(w->resolved);
-    oq_json_free(w->quant);
-    w->resolved = NULL, w->quant = NULL;
-}
-
-static int setup(void **state)
-{
-    static world w;
-    memset(&w, 0, sizeof w);
-    if (oq_env_new(NULL, &w.env) != OQ_OK) return -1;
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world *w = *state;
-    forget(w);
-    oq_env_free(w->env);
-    return 0;
-}
 
 /* Code of row r, column c in all files here. */
 static uint32_t code_of(int r, int c)
@@ -107,29 +75,11 @@ static void start_awq(world *w)
     add(w, "a.scales", &oq_dtype_f16, scales, GROUPS, N);
 }
 
-static oq_status locate_k(world *w, const char *config, int64_t k, oq_part_source *part, bool *found)
-{
-    forget(w);
-    oq_env_clear(w->env);
-    *found = false;
-    assert_int_equal(oq_json_parse(w->env, config, strlen(config), "t", &w->quant), OQ_OK);
-    const oq_resolve_input in = {.name = "transformer",
-                                 .class_name = "Net",
-                                 .quantizable = true,
-                                 .quant = w->quant,
-                                 .quant_source = "net/config.json",
-                                 .ckpt = &w->ckpt.ckpt};
-    OQ_TRY(oq_resolve(w->env, NULL, &in, 1, &w->resolved));
-    const oq_resolved_component *c = &w->resolved->components[0];
-    assert_non_null(c->dialect);
-    return c->dialect->locate(w->env, &c->declared, &w->ckpt.ckpt, "a", N, k, part, found);
-}
-
 static void refuse(world *w, const char *config, oq_status status, const char *text)
 {
     oq_part_source part;
     bool found = false;
-    assert_int_equal(locate_k(w, config, K, &part, &found), status);
+    assert_int_equal(world_locate(w, config, N, K, &part, &found), status);
     assert_false(found);
     assert_string_equal(oq_env_error(w->env), text);
 }
@@ -142,7 +92,7 @@ static void accept(world *w, const char *config, const oq_format *format, const 
     oq_planes planes = {{NULL}};
     bool found = false;
     float row[K];
-    if (locate_k(w, config, K, &part, &found) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
+    if (world_locate(w, config, N, K, &part, &found) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
     assert_true(found);
     assert_ptr_equal(part.format, format);
     assert_null(part.act);
@@ -251,7 +201,7 @@ static void test_act_order(void **state)
     start_gptq(w, 0x77777777u);
     for (int c = 0; c < K; c++)
         index_of[c] = c % 5 == 0; /* 8 columns of the second group among the first's 32 */
-    if (locate_k(w, GPTQ(", \"desc_act\": true"), K, &part, &found) != OQ_OK)
+    if (world_locate(w, GPTQ(", \"desc_act\": true"), N, K, &part, &found) != OQ_OK)
         fail_msg("%s", oq_env_error(w->env));
     assert_true(found);
     oq_part_scheme(&part, &scheme);
@@ -315,11 +265,11 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_gptq, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_awq, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_act_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_gptq, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_awq, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rows, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_act_order, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
