@@ -5,8 +5,7 @@
 #define OQ_TESTS_FAMILY_H
 
 #include "base/file.h"
-#include "engine/engine.h"
-#include "parity/stages.h"
+#include "parity/network.h"
 #include "support/golden_folder.h"
 #include "support/scratch.h"
 
@@ -123,31 +122,6 @@ static inline void family_check_stages(const family_fixture *f, const char *run,
     if (first[0]) fail_msg("run %s diverges first at '%s': relative error %.3e", run, first, first_error);
     assert_int_equal(compared, family_expected(f->golden, run, bf16));
     printf("run %s %s: %zu stages, worst %.2e\n", run, bf16 ? "bfloat16" : "float32", compared, worst);
-}
-
-/* One call of a network with scratch measured by the same call. */
-typedef oq_status (*family_network)(oq_exec *ex, void *user);
-static inline void family_call(family_fixture *f, const oq_model *model, family_network call, void *user, stages *kept)
-{
-    oq_exec ex = {.env = f->env,
-                  .backend = model->backend,
-                  .device = model->device,
-                  .ops = model->backend->ops(model->device),
-                  .compute = model->plan->compute,
-                  .measure = true};
-    void *scratch = NULL;
-    oq_status st = call(&ex, user);
-    if (st == OQ_OK) st = ex.backend->buffer_new(f->env, ex.device, ex.peak, &scratch);
-    ex.measure = false;
-    ex.base = scratch;
-    ex.size = ex.peak;
-    ex.peak = ex.used = 0;
-    ex.trace = stages_keep;
-    ex.trace_user = kept;
-    if (st == OQ_OK) st = call(&ex, user);
-    assert_true(ex.peak == ex.size || st != OQ_OK);
-    ex.backend->buffer_free(f->env, ex.device, scratch);
-    if (st != OQ_OK) fail_msg("%s", oq_env_error(f->env));
 }
 
 /* ---- pictures ------------------------------------------------------------------------------------------ */

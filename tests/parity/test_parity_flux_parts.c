@@ -12,7 +12,7 @@
 #include "modules/dit_flux1/dit_flux1.h"
 #include "modules/dit_flux2/dit_flux2.h"
 #include "modules/vae_kl/vae_kl.h"
-#include "parity/stages.h"
+#include "parity/network.h"
 #include "pipelines/pipeline.h"
 #include "support/golden_folder.h"
 #include "support/scratch.h"
@@ -187,20 +187,6 @@ static void test_flux2_dev(void **state)
 
 enum { HEIGHT = 64, WIDTH = 80 };
 
-/* rows [n, c] as planes [c, n] under `key` */
-static oq_status put_planes(oq_exec *ex, oq_tensor x, const char *key)
-{
-    const oq_mark mark = oq_mark_get(ex);
-    oq_tensor planes;
-    OQ_TRY(oq_tmp(ex, x.cols, x.rows, &planes));
-    const int64_t dim[6] = {1, 1, 1, 1, x.cols, x.rows}, to[6] = {0, 0, 0, 0, x.rows, 1},
-                  from[6] = {0, 0, 0, 0, 1, x.ld};
-    OQ_TRY(oq_permute_forward(ex, planes, x, dim, to, from));
-    OQ_TRY(oq_trace_put(ex, planes, NULL, 0, "%s", key));
-    oq_mark_reset(ex, mark);
-    return OQ_OK;
-}
-
 static oq_status there_and_back(oq_exec *ex, void *self)
 {
     const oq_vae_kl *s = self;
@@ -214,10 +200,10 @@ static oq_status there_and_back(oq_exec *ex, void *self)
     const int64_t dim[6] = {1, 1, 1, 1, n, 3}, to[6] = {0, 0, 0, 0, 3, 1}, from[6] = {0, 0, 0, 0, 1, n};
     OQ_TRY(oq_permute_forward(ex, x, planes, dim, to, from));
     OQ_TRY(oq_vae_kl_encode(ex, s, x, HEIGHT, WIDTH, moments));
-    OQ_TRY(put_planes(ex, moments, "vae.moments"));
+    OQ_TRY(network_trace_planes(ex, moments, "vae.moments"));
     OQ_TRY(oq_copy_forward(ex, mean, oq_tensor_cols(moments, 0, s->latent_channels)));
     OQ_TRY(oq_vae_kl_decode(ex, s, mean, h, w, y, "vae.dec"));
-    return put_planes(ex, y, "vae.decoded");
+    return network_trace_planes(ex, y, "vae.decoded");
 }
 
 static void test_autoencoder_flux1(void **state)

@@ -112,23 +112,12 @@ typedef struct vae_call {
     const float *pixels; /* [h w, 3] */
 } vae_call;
 
-/* rows [n, c] as planes [c, n] under `key` */
-static oq_status put_planes(oq_exec *ex, oq_tensor x, const char *key)
-{
-    oq_tensor planes;
-    OQ_TRY(oq_tmp(ex, x.cols, x.rows, &planes));
-    const int64_t dim[6] = {1, 1, 1, 1, x.cols, x.rows}, to[6] = {0, 0, 0, 0, x.rows, 1},
-                  from[6] = {0, 0, 0, 0, 1, x.ld};
-    OQ_TRY(oq_permute_forward(ex, planes, x, dim, to, from));
-    return oq_trace_put(ex, planes, NULL, 0, "%s", key);
-}
-
 static oq_status take(oq_exec *ex, void *user, oq_tensor frames, int64_t first, int64_t n)
 {
     (void)user;
     (void)first;
     (void)n;
-    return put_planes(ex, frames, "decode.raw");
+    return network_trace_planes(ex, frames, "decode.raw");
 }
 
 static oq_status encode_decode(oq_exec *ex, void *user)
@@ -142,8 +131,8 @@ static oq_status encode_decode(oq_exec *ex, void *user)
     OQ_TRY(oq_tmp(ex, h * w, z, &mean));
     OQ_TRY(oq_upload(ex, x, c->pixels));
     OQ_TRY(oq_vae_wan_encode(ex, c->vae, &in, x, moments));
-    OQ_TRY(put_planes(ex, oq_tensor_cols(moments, 0, z), "encode.mean"));
-    OQ_TRY(put_planes(ex, oq_tensor_cols(moments, z, z), "encode.logvar"));
+    OQ_TRY(network_trace_planes(ex, oq_tensor_cols(moments, 0, z), "encode.mean"));
+    OQ_TRY(network_trace_planes(ex, oq_tensor_cols(moments, z, z), "encode.logvar"));
     OQ_TRY(oq_copy_forward(ex, mean, oq_tensor_cols(moments, 0, z)));
     return oq_vae_wan_decode(ex, c->vae, &back, mean, take, NULL);
 }
@@ -158,7 +147,7 @@ static void test_autoencoder_there_and_back(void **state)
         for (size_t c = 0; c < 3; c++) pixels[i * 3 + c] = planes[c * H * W + i];
     vae_call call = {.vae = oq_plan_find(f->fp32->plan, "vae")->self, .h = H, .w = W, .pixels = pixels};
     stages kept = {0};
-    family_call(f, f->fp32, encode_decode, &call, &kept);
+    network_run(f->env, f->fp32, encode_decode, &call, &kept);
     assert_int_equal(kept.n, 3);
     for (size_t i = 0; i < kept.n; i++) {
         distance d;

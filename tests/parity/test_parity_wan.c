@@ -127,16 +127,6 @@ typedef struct vae_call {
     float *out;          /* [frames h w, 3], host: what decoding gave */
 } vae_call;
 
-static oq_status put_planes(oq_exec *ex, oq_tensor x, const char *key)
-{
-    oq_tensor planes;
-    OQ_TRY(oq_tmp(ex, x.cols, x.rows, &planes));
-    const int64_t dim[6] = {1, 1, 1, 1, x.cols, x.rows}, to[6] = {0, 0, 0, 0, x.rows, 1},
-                  from[6] = {0, 0, 0, 0, 1, x.ld};
-    OQ_TRY(oq_permute_forward(ex, planes, x, dim, to, from));
-    return oq_trace_put(ex, planes, NULL, 0, "%s", key);
-}
-
 static oq_status take(oq_exec *ex, void *user, oq_tensor frames, int64_t first, int64_t n)
 {
     const vae_call *c = user;
@@ -157,8 +147,8 @@ static oq_status encode_decode(oq_exec *ex, void *user)
     OQ_TRY(oq_tmp(ex, n * h * w, z, &mean));
     OQ_TRY(oq_upload(ex, x, c->pixels));
     OQ_TRY(oq_vae_wan_encode(ex, c->vae, &in, x, moments));
-    OQ_TRY(put_planes(ex, oq_tensor_cols(moments, 0, z), "encode.mean"));
-    OQ_TRY(put_planes(ex, oq_tensor_cols(moments, z, z), "encode.logvar"));
+    OQ_TRY(network_trace_planes(ex, oq_tensor_cols(moments, 0, z), "encode.mean"));
+    OQ_TRY(network_trace_planes(ex, oq_tensor_cols(moments, z, z), "encode.logvar"));
     OQ_TRY(oq_copy_forward(ex, mean, oq_tensor_cols(moments, 0, z)));
     return oq_vae_wan_decode(ex, c->vae, &back, mean, take, c);
 }
@@ -170,7 +160,7 @@ static void run_vae(family_fixture *f, vae_call *c, stages *kept)
     c->out = calloc((size_t)(3 * n), sizeof *c->out);
     float *planes = malloc((size_t)(3 * n) * sizeof *planes);
     if (!c->out || !planes) abort();
-    family_call(f, f->fp32, encode_decode, c, kept);
+    network_run(f->env, f->fp32, encode_decode, c, kept);
     for (int64_t i = 0; i < 3 * n; i++) planes[i % 3 * n + i / 3] = fminf(fmaxf(c->out[i], -1), 1);
     stages_keep(kept, "decode.out", &oq_dtype_f32, planes, (int64_t[]){3, n}, 2);
     free(planes);

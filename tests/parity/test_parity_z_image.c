@@ -10,10 +10,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "engine/engine.h"
 #include "modules/te_qwen3/te_qwen3.h"
 #include "modules/vae_kl/vae_kl.h"
-#include "parity/stages.h"
+#include "parity/network.h"
 
 #define DATA OMNIQ_SOURCE_DIR "/tests/data/parity/"
 
@@ -254,32 +253,6 @@ static void test_d_bf16(void **state)
 
 /* ---- single networks ----------------------------------------------------------------------------------- */
 
-/* Scratch for one call of a network: measured with the same call. */
-typedef oq_status (*network_call)(oq_exec *ex, void *user);
-
-static void call_network(fixture *f, const oq_model *model, network_call call, void *user, stages *kept)
-{
-    oq_exec ex = {.env = f->env,
-                  .backend = model->backend,
-                  .device = model->device,
-                  .ops = model->backend->ops(model->device),
-                  .compute = model->plan->compute,
-                  .measure = true};
-    void *scratch = NULL;
-    oq_status st = call(&ex, user);
-    if (st == OQ_OK) st = ex.backend->buffer_new(f->env, ex.device, ex.peak, &scratch);
-    ex.measure = false;
-    ex.base = scratch;
-    ex.size = ex.peak;
-    ex.peak = ex.used = 0;
-    ex.trace = stages_keep;
-    ex.trace_user = kept;
-    if (st == OQ_OK) st = call(&ex, user);
-    assert_true(ex.peak == ex.size || st != OQ_OK);
-    ex.backend->buffer_free(f->env, ex.device, scratch);
-    if (st != OQ_OK) fail_msg("%s", oq_env_error(f->env));
-}
-
 static void *module_of(const oq_model *model, const char *component)
 {
     const oq_plan_component *c = oq_plan_find(model->plan, component);
@@ -316,7 +289,7 @@ static void test_encoder_to_its_end(void **state)
     c.n = ids->elems;
     for (int64_t i = 0; i < c.n; i++) c.ids[i] = (int32_t)golden_value(ids, i);
     stages kept = {0};
-    call_network(f, f->fp32, whole_encoder, &c, &kept);
+    network_run(f->env, f->fp32, whole_encoder, &c, &kept);
     assert_int_equal(kept.n, 4);
     for (size_t i = 0; i < kept.n; i++) {
         distance d;
@@ -374,7 +347,7 @@ static void test_autoencoder_there_and_back(void **state)
     assert_non_null(c.pixels);
     for (int64_t i = 0; i < n; i++) c.pixels[i] = (float)image.pixels[i] / 127.5f - 1.0f;
     stages kept = {0};
-    call_network(f, f->fp32, encode_decode, &c, &kept);
+    network_run(f->env, f->fp32, encode_decode, &c, &kept);
     assert_int_equal(kept.n, 3);
     for (size_t i = 0; i < kept.n; i++) {
         distance d;
