@@ -260,9 +260,10 @@ static void free_writer(oq_file_writer *w)
 /* A name of its own beside the target, so that rename stays on one file system. */
 static oq_status open_temporary(oq_env *env, oq_file_writer *w)
 {
-    if (oq_file_is_dir(w->path)) return oq_fail(env, OQ_E_IO, "%s: is a folder, not a file", w->path);
-    if (oq_file_is_special(w->path))
-        return oq_fail(env, OQ_E_IO, "%s: is a device or a pipe, not a file", w->path);
+    struct stat st;
+    if (stat(w->path, &st) == 0 && !S_ISREG(st.st_mode))
+        return oq_fail(env, OQ_E_IO, "%s: is %s, not a regular file", w->path,
+                       S_ISDIR(st.st_mode) ? "a folder" : "a special file");
     const size_t n = strlen(w->path) + 32;
     w->temporary = oq_alloc(env, n);
     if (!w->temporary) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", w->path);

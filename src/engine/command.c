@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 oq_status oq_command_no_arguments(oq_env *env, const oq_options *options, const char *hint)
@@ -42,13 +41,9 @@ oq_status oq_seed_choose(oq_env *env, oq_options *options)
 
 oq_status oq_output_probe(oq_env *env, const char *path)
 {
-    struct stat st;
     oq_file_writer *writer = NULL;
     if (strcmp(path, "-") == 0) return OQ_OK;
     if (!*path) return oq_fail(env, OQ_E_ARG, "an output needs a file's name, not ''");
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return oq_fail(env, OQ_E_IO, "%s: is %s, not a regular file", path,
-                       S_ISDIR(st.st_mode) ? "a folder" : "a special file");
     OQ_TRY(oq_file_create(env, path, &writer));
     oq_file_abort(writer);
     return OQ_OK;
