@@ -51,8 +51,7 @@ static oq_status upload_tables(oq_exec *ex, const oq_dit_qwen_image *s, const oq
     float *host = NULL;
     OQ_TRY(oq_new(ex->env, 2 * n, sizeof *host, "rotary tables", &host));
     fill_rope(s, c, host, host + n);
-    oq_status st = oq_upload(ex, c->cos, host);
-    if (st == OQ_OK) st = oq_upload(ex, c->sin, host + n);
+    const oq_status st = oq_dit_rope_upload(ex, c->cos, c->sin, host);
     oq_free(ex->env, host);
     return st;
 }

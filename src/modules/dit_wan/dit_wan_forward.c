@@ -3,6 +3,8 @@
  * given picture is clean): ranges of rows, each with its own modulation. */
 #include "modules/dit_wan/dit_wan.h"
 
+#include "modules/dit_parts.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -190,8 +192,7 @@ oq_status oq_dit_wan_grid_new(oq_exec *ex, const oq_dit_wan *s, int64_t frames, 
     float *host = NULL;
     OQ_TRY(oq_new(ex->env, 2 * values, sizeof *host, "rotary tables", &host));
     fill_rope(s, &g, host, host + values);
-    oq_status st = oq_upload(ex, g.cos, host);
-    if (st == OQ_OK) st = oq_upload(ex, g.sin, host + values);
+    const oq_status st = oq_dit_rope_upload(ex, g.cos, g.sin, host);
     oq_free(ex->env, host);
     return st;
 }

@@ -4,6 +4,8 @@
  * rounds. */
 #include "modules/dit_zimage/dit_zimage.h"
 
+#include "modules/dit_parts.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -143,8 +145,7 @@ static oq_status upload_tables(oq_exec *ex, const oq_dit_zimage *s, const oq_dit
     float *host = NULL;
     OQ_TRY(oq_new(ex->env, 2 * n, sizeof *host, "rotary tables", &host));
     fill_rope(s, c, host, host + n);
-    oq_status st = oq_upload(ex, c->cos, host);
-    if (st == OQ_OK) st = oq_upload(ex, c->sin, host + n);
+    const oq_status st = oq_dit_rope_upload(ex, c->cos, c->sin, host);
     oq_free(ex->env, host);
     return st;
 }
