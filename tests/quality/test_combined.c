@@ -1,5 +1,5 @@
 /* test_combined.c -- weight methods, runtime attention quantization and recipes together, on the demo model and on every
- * family's small model: the run works, both parts are in the plan, and the error is the sum of both alone, within 2 dB. */
+ * family's small model: the run works, both parts are in the plan, and the error over a few pictures is the sum of both alone, within 2 dB. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +16,15 @@
 static const struct {
     const char *weights, *attention;
 } pairs[] = {{"fp8", "fp8"}, {"nvfp4", "mxfp8"}, {"gguf", "mxfp4"}};
+
+/* Errors of two kinds are independent on average only: one picture of the trained model strays by more than 2 dB on
+ * some processors. */
+enum { PICTURES = 4 };
+
+static int pictures_of(const quality_family *f)
+{
+    return f->data ? 1 : PICTURES;
+}
 
 typedef struct stage { /* what the transformer gave in the first step of a run */
     float *values;
@@ -60,7 +69,7 @@ static void check_plan(const oq_model *m, const char *weights, const char *atten
 }
 
 static stage first_step(oq_env *env, const quality_family *f, const char *folder, const char *weights,
-                        const char *attention)
+                        const char *attention, int picture)
 {
     char spec[64];
     stage out = {0};
@@ -68,8 +77,8 @@ static stage first_step(oq_env *env, const quality_family *f, const char *folder
     oq_media *media = NULL;
     oq_request request;
     oq_arena arena;
-    snprintf(spec, sizeof spec, "{\"transformer\":{\"method\":\"%s\"}}", weights);
-    oq_options *o = quality_family_options(env, f, folder, weights ? spec : NULL, 0);
+    snprintf(spec, sizeof spec, "{\"transformer\":{\"method\":\"%s\"}}", weights ? weights : "none");
+    oq_options *o = quality_family_options(env, f, folder, weights ? spec : NULL, picture);
     assert_int_equal(oq_options_set(o, "steps", "2"), OQ_OK); /* Wan's other expert has the last one */
     if (attention) assert_int_equal(oq_options_set(o, "attention-quantization", attention), OQ_OK);
     if (!f->data) {
@@ -92,14 +101,18 @@ static stage first_step(oq_env *env, const quality_family *f, const char *folder
 static void check_pair(oq_env *env, const quality_family *f, const char *folder, const stage *plain, size_t i)
 {
     const char *w = pairs[i].weights, *a = pairs[i].attention;
-    stage weights = first_step(env, f, folder, w, NULL), attention = first_step(env, f, folder, NULL, a),
-          both = first_step(env, f, folder, w, a);
-    const double apart = error_of(plain, &weights) + error_of(plain, &attention),
-                 together = error_of(plain, &both);
+    const int n = pictures_of(f);
+    double apart = 0, together = 0;
+    for (int p = 0; p < n; p++) {
+        stage weights = first_step(env, f, folder, w, NULL, p),
+              attention = first_step(env, f, folder, NULL, a, p), both = first_step(env, f, folder, w, a, p);
+        apart += error_of(&plain[p], &weights) + error_of(&plain[p], &attention);
+        together += error_of(&plain[p], &both);
+        free(weights.values), free(attention.values), free(both.values);
+    }
     print_message("%s, %s weights and %s attention: %.1f dB, %.1f expected\n", f->name, w, a,
-                  -10 * log10(together), -10 * log10(apart));
+                  -10 * log10(together / n), -10 * log10(apart / n));
     assert_true(together > 0 && together <= 1.6 * apart && together >= apart / 1.6);
-    free(weights.values), free(attention.values), free(both.values);
 }
 
 static void test_weights_and_attention(void **state)
@@ -108,11 +121,12 @@ static void test_weights_and_attention(void **state)
     for (const quality_family *f = quality_families; f->name; f++) {
         oq_env *env = NULL;
         char folder[500];
+        stage plain[PICTURES];
         assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
         quality_family_folder(env, f, folder);
-        stage plain = first_step(env, f, folder, NULL, NULL);
-        for (size_t i = 0; i < OQ_COUNT(pairs); i++) check_pair(env, f, folder, &plain, i);
-        free(plain.values);
+        for (int p = 0; p < pictures_of(f); p++) plain[p] = first_step(env, f, folder, NULL, NULL, p);
+        for (size_t i = 0; i < OQ_COUNT(pairs); i++) check_pair(env, f, folder, plain, i);
+        for (int p = 0; p < pictures_of(f); p++) free(plain[p].values);
         oq_env_free(env);
     }
 }
