@@ -60,10 +60,9 @@ void oq_strbuf_putc(oq_strbuf *buf, char c)
     oq_strbuf_add(buf, &c, 1);
 }
 
-void oq_strbuf_printf(oq_strbuf *buf, const char *fmt, ...)
+static void put_formatted(oq_strbuf *buf, const char *fmt, va_list args)
 {
-    va_list args, again;
-    va_start(args, fmt);
+    va_list again;
     va_copy(again, args);
     const int n = vsnprintf(NULL, 0, fmt, args);
     if (n >= 0 && reserve(buf, (size_t)n)) {
@@ -71,6 +70,13 @@ void oq_strbuf_printf(oq_strbuf *buf, const char *fmt, ...)
         buf->size += (size_t)n;
     }
     va_end(again);
+}
+
+void oq_strbuf_printf(oq_strbuf *buf, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    put_formatted(buf, fmt, args);
     va_end(args);
 }
 
@@ -81,6 +87,39 @@ void oq_strbuf_put_bytes(oq_strbuf *buf, size_t bytes)
     size_t u = 0;
     while (x >= 1024 && u + 1 < OQ_COUNT(units)) x /= 1024, u++;
     oq_strbuf_printf(buf, u ? "%.1f %s" : "%.0f %s", x, units[u]);
+}
+
+enum { PARAGRAPH_WIDTH = 110 };
+
+static void put_words(oq_strbuf *buf, size_t indent, size_t hang, const char *text)
+{
+    size_t column = 0;
+    while (*(text += strspn(text, " "))) {
+        const size_t n = strcspn(text, " ");
+        if (column && column + 1 + n <= PARAGRAPH_WIDTH) {
+            oq_strbuf_putc(buf, ' '), column++;
+        } else {
+            const size_t spaces = column ? hang : indent;
+            oq_strbuf_printf(buf, "%s%*s", column ? "\n" : "", (int)spaces, "");
+            column = spaces;
+        }
+        oq_strbuf_add(buf, text, n);
+        column += n, text += n;
+    }
+    oq_strbuf_putc(buf, '\n');
+}
+
+void oq_strbuf_put_wrapped(oq_strbuf *buf, size_t indent, size_t hang, const char *fmt, ...)
+{
+    oq_strbuf text;
+    va_list args;
+    oq_strbuf_init(&text, buf->env);
+    va_start(args, fmt);
+    put_formatted(&text, fmt, args);
+    va_end(args);
+    if (text.failed) buf->failed = true;
+    put_words(buf, indent, hang, oq_strbuf_text(&text));
+    oq_strbuf_deinit(&text);
 }
 
 const char *oq_strbuf_text(const oq_strbuf *buf)

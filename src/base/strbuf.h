@@ -20,6 +20,8 @@ void        oq_strbuf_puts(oq_strbuf *buf, const char *text);
 void        oq_strbuf_putc(oq_strbuf *buf, char c);
 void        oq_strbuf_printf(oq_strbuf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void        oq_strbuf_put_bytes(oq_strbuf *buf, size_t bytes); /* "12.3 MiB" */
+void        oq_strbuf_put_wrapped(oq_strbuf *buf, size_t indent, size_t hang, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5))); /* a paragraph up to column 110; spaces before its first line, and the others */
 const char *oq_strbuf_text(const oq_strbuf *buf); /* never NULL */
 oq_status   oq_strbuf_check(const oq_strbuf *buf, const char *what); /* OQ_E_NOMEM if something was lost */
 char       *oq_strbuf_take(oq_strbuf *buf); /* the text becomes the caller's (oq_free); NULL if failed */

@@ -30,19 +30,23 @@ static oq_json *method_json(const oq_method *m)
     return json;
 }
 
+static void put_option(const oq_method_option *o, oq_strbuf *out)
+{
+    oq_strbuf_put_wrapped(out, 6, 10, "%s: %s%s%s%s%s%s", o->name, o->help ? o->help : "",
+                          o->choices ? "; one of " : "", o->choices ? o->choices : "",
+                          o->fallback ? " (default: " : "", o->fallback ? o->fallback : "",
+                          o->fallback ? ")" : "");
+}
+
 static void put_method(const oq_method *m, bool verbose, oq_strbuf *out)
 {
+    const bool aliases = m->aliases && *m->aliases;
     const char *how = m->missing  ? m->missing
                       : m->online ? (oq_dialect_reads(m) ? "online and checkpoints" : "online")
                                   : "checkpoints";
-    oq_strbuf_printf(out, "%-18s %-24s %s\n", m->name, how, m->help);
-    if (m->aliases && *m->aliases) oq_strbuf_printf(out, "%-18s also %s\n", "", m->aliases);
-    for (const oq_method_option *o = m->options; verbose && o && o->name; o++) {
-        oq_strbuf_printf(out, "%-18s   %s: %s", "", o->name, o->help ? o->help : "");
-        if (o->choices) oq_strbuf_printf(out, "; one of %s", o->choices);
-        if (o->fallback) oq_strbuf_printf(out, " (default: %s)", o->fallback);
-        oq_strbuf_putc(out, '\n');
-    }
+    oq_strbuf_printf(out, "%s: %s%s%s\n", m->name, how, aliases ? "; also " : "", aliases ? m->aliases : "");
+    oq_strbuf_put_wrapped(out, 4, 4, "%s", m->help);
+    for (const oq_method_option *o = m->options; verbose && o && o->name; o++) put_option(o, out);
 }
 
 static oq_status methods(oq_env *env, oq_options *options, oq_report **out)

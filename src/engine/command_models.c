@@ -42,24 +42,33 @@ static oq_json *family_json(const oq_pipeline_type *p)
 static void put_recipes(const oq_pipeline_type *p, bool verbose, oq_strbuf *out)
 {
     if (!p->recipes) return;
-    oq_strbuf_printf(out, "%-12s recipes:", "");
-    for (const oq_pipeline_recipe *r = p->recipes; r->name; r++)
-        if (verbose)
-            oq_strbuf_printf(out, "\n%-14s%s = %s\n%-16s%s", "", r->name, r->spec, "", r->evidence);
-        else
-            oq_strbuf_printf(out, " %s", r->name);
+    if (verbose) {
+        oq_strbuf_puts(out, "    recipes:\n");
+        for (const oq_pipeline_recipe *r = p->recipes; r->name; r++) {
+            oq_strbuf_printf(out, "      %s = %s\n", r->name, r->spec);
+            oq_strbuf_put_wrapped(out, 8, 8, "%s", r->evidence);
+        }
+        return;
+    }
+    oq_strbuf_puts(out, "    recipes:");
+    for (const oq_pipeline_recipe *r = p->recipes; r->name; r++) oq_strbuf_printf(out, " %s", r->name);
     oq_strbuf_putc(out, '\n');
+}
+
+static void put_components(const oq_pipeline_type *p, bool quantizable, oq_strbuf *out)
+{
+    for (size_t i = 0; i < p->n_components; i++)
+        if (p->components[i].quantizable == quantizable) oq_strbuf_printf(out, " %s", p->components[i].name);
 }
 
 static void put_family(const oq_pipeline_type *p, bool verbose, oq_strbuf *out)
 {
-    oq_strbuf_printf(out, "%-12s %-18s %-14s %s\n", p->name, p->class_name, p->task, p->help);
-    oq_strbuf_printf(out, "%-12s quantizable:", "");
-    for (size_t i = 0; i < p->n_components; i++)
-        if (p->components[i].quantizable) oq_strbuf_printf(out, " %s", p->components[i].name);
+    oq_strbuf_printf(out, "%s: %s, %s\n", p->name, p->class_name, p->task);
+    oq_strbuf_put_wrapped(out, 4, 4, "%s", p->help);
+    oq_strbuf_puts(out, "    quantizable:");
+    put_components(p, true, out);
     oq_strbuf_puts(out, "; plain:");
-    for (size_t i = 0; i < p->n_components; i++)
-        if (!p->components[i].quantizable) oq_strbuf_printf(out, " %s", p->components[i].name);
+    put_components(p, false, out);
     oq_strbuf_putc(out, '\n');
     put_recipes(p, verbose, out);
 }
