@@ -180,7 +180,10 @@ OQ_API int64_t        oq_media_height(const oq_media *media);
 OQ_API int64_t        oq_media_frames(const oq_media *media); /* of each item: 1 for pictures */
 OQ_API uint64_t       oq_media_seed(const oq_media *media, int index);
 OQ_API const uint8_t *oq_media_pixels(const oq_media *media, int index); /* [frames, height, width, 3] */
-OQ_API oq_status      oq_media_save_png(oq_env *env, const oq_media *media, int index, const char *path);
+OQ_API double         oq_media_fps(const oq_media *media);    /* frames a second; 0 for pictures */
+/* As the name's ending says: .png, .jpg, .webp; videos .mp4, .webp, .y4m, a folder of frames where there is none. The file
+ * appears whole or not at all. */
+OQ_API oq_status      oq_media_save(oq_env *env, const oq_media *media, int index, const char *path);
 OQ_API void           oq_media_free(oq_media *media);
 
 /* ---- comparison ---------------------------------------------------------------------------------------- */

@@ -142,14 +142,7 @@ static oq_status save_image(run *r, int i)
     if (r->metadata) OQ_TRY(oq_metadata_texts(r->metadata, i, m->seeds[i], &parameters, &omniq));
     const oq_image_text texts[] = {{"parameters", parameters}, {"omniq", omniq}};
     const size_t n_texts = r->metadata ? OQ_COUNT(texts) : 0;
-    const oq_video video = {.width = m->width,
-                            .height = m->height,
-                            .frames = m->frames,
-                            .fps = m->fps > 0 ? m->fps : 16,
-                            .pixels = oq_media_pixels(m, i)};
-    const oq_status st =
-        r->video ? r->video->write(r->env, r->paths[i], &video, texts, n_texts)
-                 : oq_image_write(r->env, r->paths[i], m->width, m->height, video.pixels, texts, n_texts);
+    const oq_status st = oq_media_write(r->env, m, i, r->paths[i], texts, n_texts);
     oq_free(r->env, parameters);
     oq_free(r->env, omniq);
     return st;

@@ -76,13 +76,17 @@ struct oq_media {
     int64_t   width, height;
     int       count;
     int64_t   frames; /* of each item; pictures have 1 */
-    double    fps;
+    double    fps; /* pictures: 0 */
     uint64_t *seeds;
     uint8_t  *pixels;
     oq_output timing;
     int       n_steps;
     size_t    scratch_bytes;
 };
+/* One item as the name's ending says (video.h, image.h); texts go where the type has a place for them. */
+oq_status oq_media_write(oq_env *env, const oq_media *media, int index, const char *path, const oq_image_text *texts,
+                         size_t n_texts);
+
 typedef struct oq_run_hooks { /* for compare --layers and --trace */
     oq_layer_observer observer;
     oq_attention_observer attention_observer;

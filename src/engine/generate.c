@@ -4,6 +4,7 @@
 
 #include "base/pool.h"
 #include "base/size.h"
+#include "media/video.h"
 
 static oq_status media_new(oq_env *env, const oq_request *request, oq_media **out)
 {
@@ -152,12 +153,32 @@ const uint8_t *oq_media_pixels(const oq_media *media, int index)
            (size_t)index * (size_t)media->frames * (size_t)media->width * (size_t)media->height * 3;
 }
 
-oq_status oq_media_save_png(oq_env *env, const oq_media *media, int index, const char *path)
+double oq_media_fps(const oq_media *media)
 {
-    const uint8_t *pixels = oq_media_pixels(media, index);
-    if (!pixels)
-        return oq_fail(env, OQ_E_ARG, "picture %d was asked for, there are %d", index, oq_media_count(media));
-    return oq_png_write(env, path, media->width, media->height, pixels, NULL, 0);
+    return media && media->fps > 0 ? media->fps : 0;
+}
+
+oq_status oq_media_write(oq_env *env, const oq_media *media, int index, const char *path,
+                         const oq_image_text *texts, size_t n_texts)
+{
+    const oq_video_type *type = NULL;
+    const oq_video video = {.width = media->width,
+                            .height = media->height,
+                            .frames = media->frames,
+                            .fps = media->fps,
+                            .pixels = oq_media_pixels(media, index)};
+    if (oq_media_fps(media) == 0)
+        return oq_image_write(env, path, media->width, media->height, video.pixels, texts, n_texts);
+    OQ_TRY(oq_video_find(env, path, &type));
+    return type->write(env, path, &video, texts, n_texts);
+}
+
+oq_status oq_media_save(oq_env *env, const oq_media *media, int index, const char *path)
+{
+    if (!oq_media_pixels(media, index))
+        return oq_fail(env, OQ_E_ARG, "item %d was asked for, there are %d", index, oq_media_count(media));
+    if (!path || !*path) return oq_fail(env, OQ_E_ARG, "item %d needs the name of a file", index);
+    return oq_media_write(env, media, index, path, NULL, 0);
 }
 
 void oq_media_free(oq_media *media)

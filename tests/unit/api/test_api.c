@@ -80,7 +80,7 @@ static void a_model_serves_several_requests(void **state)
     oq_metrics_u8(oq_media_pixels(a, 0), oq_media_pixels(c, 0), 64 * 64 * 3, &m);
     assert_true(m.mse > 0);
     assert_null(oq_media_pixels(c, 2));
-    assert_string_equal(oq_status_name(oq_media_save_png(env, c, 2, "x.png")), "E_ARG");
+    assert_string_equal(oq_status_name(oq_media_save(env, c, 2, "x.png")), "E_ARG");
     oq_report_free(plan);
     oq_media_free(a);
     oq_media_free(b);
