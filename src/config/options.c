@@ -410,16 +410,21 @@ oq_status oq_options_add_argument(oq_options *o, const char *text)
     return texts_add(o->env, &o->arguments, text);
 }
 
-oq_status oq_options_copy(const oq_options *from, oq_options *to)
+oq_status oq_options_copy_group(const oq_options *from, oq_options *to, const char *group)
 {
     size_t n = 0;
     const oq_option_info *rows = oq_option_list(&n);
     for (size_t i = 0; i < n; i++) {
         const oq_option_info *row = oq_option_find(to->command, rows[i].name);
-        if (row != &rows[i]) continue;
+        if (row != &rows[i] || (group && strcmp(row->group, group) != 0)) continue;
         for (size_t k = 0; k < from->values[i].n; k++) OQ_TRY(put(to, row, from->values[i].item[k]));
     }
     return OQ_OK;
+}
+
+oq_status oq_options_copy(const oq_options *from, oq_options *to)
+{
+    return oq_options_copy_group(from, to, NULL);
 }
 
 static oq_json *value_to_json(const oq_option_info *row, const texts *v)

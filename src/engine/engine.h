@@ -96,6 +96,11 @@ typedef struct oq_run_hooks { /* for compare --layers and --trace */
 } oq_run_hooks;
 oq_status oq_generate_request(oq_env *env, const oq_model *model, const oq_request *request, const oq_run_hooks *hooks,
                               oq_media **out);
+/* Runs it for what its layers see; an observer that returns OQ_E_CANCELED has seen enough. */
+oq_status oq_observe(const oq_model *model, const oq_request *request, oq_layer_observer observer, void *user);
+/* A tensor of the model's device to or from host memory, where its rows follow each other in the tensor's type. */
+oq_status oq_rows_download(const oq_model *model, oq_tensor rows, void *host);
+oq_status oq_rows_upload(const oq_model *model, oq_tensor rows, const void *host);
 
 typedef struct oq_trace oq_trace;
 /* --trace: tensors by name, written as one safetensors file. `globs`: comma separated patterns or NULL. */

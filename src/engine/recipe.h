@@ -62,8 +62,6 @@ const oq_plan_layer *oq_recipe_find(const oq_model *model, const char *component
  * prediction to y, and *at is counted up; *ended says whether. */
 oq_status oq_recipe_end_forward(const oq_recipe_set *set, const oq_model *model, const oq_linear *layer, oq_tensor y,
                                 size_t *at, bool *ended, double *error);
-/* Runs the set's prompts; an observer that returns OQ_E_CANCELED has seen enough. */
-oq_status oq_recipe_run(const oq_recipe_set *set, const oq_model *model, oq_layer_observer observer, void *user);
 /* Mean error of the model's predictions over all forwards. */
 oq_status oq_recipe_model_error(const oq_recipe_set *set, const oq_model *model, double *error);
 

@@ -41,20 +41,6 @@ static const char *predicts(const oq_model *model, const oq_linear *layer)
     return NULL;
 }
 
-/* Rows of y to or from `host`, where they follow each other. */
-static oq_status copy_rows(const oq_model *m, oq_tensor y, uint8_t *host, bool back)
-{
-    const size_t row = (size_t)y.cols * y.dtype->bytes;
-    for (int64_t i = 0; i < y.rows; i++) {
-        const oq_tensor at = oq_tensor_rows(y, i, 1);
-        if (back)
-            OQ_TRY(m->backend->upload(m->env, m->device, at.data, host + (size_t)i * row, row));
-        else
-            OQ_TRY(m->backend->download(m->env, m->device, host + (size_t)i * row, at.data, row));
-    }
-    return OQ_OK;
-}
-
 /* Squares of b, and of what b differs from a by. */
 static void add_squares(const oq_dtype *dtype, const uint8_t *a, const uint8_t *b, size_t n, double *signal,
                         double *noise)
@@ -93,19 +79,9 @@ static oq_status keep_forward(void *user, const oq_linear *layer, oq_tensor x, o
     double none = 0;
     f->component = component;
     OQ_TRY(oq_arena_new(&r->arena, n, y.dtype->bytes, "predictions", &f->y));
-    OQ_TRY(copy_rows(r->reference, y, f->y, false));
+    OQ_TRY(oq_rows_download(r->reference, y, f->y));
     add_squares(y.dtype, f->y, f->y, n, &f->signal, &none);
     return OQ_OK;
-}
-
-oq_status oq_recipe_run(const oq_recipe_set *set, const oq_model *model, oq_layer_observer observer,
-                        void *user)
-{
-    oq_media *media = NULL;
-    const oq_run_hooks hooks = {.observer = observer, .observer_user = user};
-    const oq_status st = oq_generate_request(model->env, model, &set->request, &hooks, &media);
-    oq_media_free(media);
-    return st == OQ_E_CANCELED ? oq_check_canceled(model->env) : st;
 }
 
 oq_status oq_recipe_record(oq_recipe *r, oq_recipe_set *set)
@@ -115,7 +91,7 @@ oq_status oq_recipe_record(oq_recipe *r, oq_recipe_set *set)
     k.capacity = (size_t)req->steps * (size_t)req->n_prompts * (size_t)req->images_per_prompt *
                  2; /* at most, with guidance */
     OQ_TRY(oq_arena_new(&r->arena, k.capacity, sizeof *set->forwards, "predictions", &set->forwards));
-    OQ_TRY(oq_recipe_run(set, r->reference, keep_forward, &k));
+    OQ_TRY(oq_observe(r->reference, &set->request, keep_forward, &k));
     if (set->n_forwards == 0)
         return oq_fail(r->env, OQ_E_UNSUPPORTED, "recipe: %s runs no transformer whose output is a layer's",
                        r->reference->type->class_name);
@@ -136,9 +112,9 @@ oq_status oq_recipe_end_forward(const oq_recipe_set *set, const oq_model *model,
     const oq_recipe_forward *f = &set->forwards[(*at)++];
     const size_t n = (size_t)(y.rows * y.cols);
     OQ_TRY(oq_new(model->env, n, y.dtype->bytes, "predictions", &got));
-    oq_status st = copy_rows(model, y, got, false);
+    oq_status st = oq_rows_download(model, y, got);
     if (st == OQ_OK) add_squares(y.dtype, got, f->y, n, &signal, &noise);
-    if (st == OQ_OK) st = copy_rows(model, y, f->y, true);
+    if (st == OQ_OK) st = oq_rows_upload(model, y, f->y);
     oq_free(model->env, got);
     *error = f->signal > 0 ? noise / f->signal : 0;
     return st;
@@ -167,7 +143,7 @@ static oq_status add_forward(void *user, const oq_linear *layer, oq_tensor x, oq
 oq_status oq_recipe_model_error(const oq_recipe_set *set, const oq_model *model, double *error)
 {
     summing s = {.set = set, .model = model};
-    OQ_TRY(oq_recipe_run(set, model, add_forward, &s));
+    OQ_TRY(oq_observe(model, &set->request, add_forward, &s));
     *error = s.sum / (double)set->n_forwards;
     return OQ_OK;
 }
