@@ -119,6 +119,7 @@ static void tell_activations(const checking *c)
         const oq_part_source *s = &c->layers[i]->source;
         const oq_scheme *to = &c->p->rewrite.jobs[i].to.scheme;
         if (s->act == to->act && s->act_scale == to->act_scale) continue;
+        if (oq_act_is_static(to->act_scale)) continue; /* an error of its own */
         if (!n++)
             first = &c->p->rewrite.jobs[i],
             read = (oq_scheme){.weight = s->format, .act = s->act, .act_scale = s->act_scale};
@@ -132,6 +133,23 @@ static void tell_activations(const checking *c)
            c->p->layout->name, got, wanted, n, first->name);
 }
 
+/* A static scale that is read is the one that was measured: a layout of divisors has rounded it twice. */
+static oq_status check_input_scale(const checking *c, size_t i)
+{
+    const oq_write_layer *to = &c->p->rewrite.jobs[i].to;
+    const oq_part_source *s = &c->layers[i]->source;
+    float read = 0;
+    if (!oq_act_is_static(to->scheme.act_scale)) return OQ_OK;
+    if (s->act == to->scheme.act && s->act_scale == to->scheme.act_scale &&
+        s->plane[OQ_PLANE_INPUT_SCALE].tensor)
+        oq_plane_read(&s->plane[OQ_PLANE_INPUT_SCALE], &read, sizeof read, to->n, to->k);
+    if (fabsf(read - to->input_scale) <= 0x1p-22f * to->input_scale) return OQ_OK;
+    return oq_fail(
+        c->env, OQ_E_FORMAT,
+        "%s: layer '%s' was written with a static activation scale of %.9g and reads back with %.9g",
+        c->p->name, to->name, (double)to->input_scale, (double)read);
+}
+
 static oq_status compare_hashes(const checking *c)
 {
     tell_activations(c);
@@ -142,6 +160,7 @@ static oq_status compare_hashes(const checking *c)
             return oq_fail(c->env, OQ_E_FORMAT,
                            "%s: layer '%s' reads back as other values than were encoded (%s as %s)",
                            c->p->name, job->name, c->p->layout->name, c->layers[i]->source.format->name);
+        OQ_TRY(check_input_scale(c, i));
     }
     return OQ_OK;
 }
@@ -222,6 +241,8 @@ static oq_json *layer_json(const oq_rewrite_job *job, bool dry)
     oq_json_set(o, "scheme", oq_json_new_string(scheme));
     oq_json_set(o, "bits_per_weight", oq_json_new_real(bits_per_weight(job)));
     if (!dry) oq_json_set(o, "snr_db", oq_json_new_real(oq_rewrite_snr_db(job)));
+    if (!dry && oq_act_is_static(job->to.scheme.act_scale))
+        oq_json_set(o, "input_scale", oq_json_new_real((double)job->to.input_scale));
     return o;
 }
 
@@ -234,6 +255,8 @@ static void put_layers(const oq_quantize *q, const oq_rewrite_job **jobs, size_t
         oq_strbuf_printf(text, "  %-48s %-22s %6.2f bits", jobs[i]->name, jobs[i]->to.scheme.weight->name,
                          bits_per_weight(jobs[i]));
         if (!dry) oq_strbuf_printf(text, " %6.1f dB", oq_rewrite_snr_db(jobs[i]));
+        if (!dry && oq_act_is_static(jobs[i]->to.scheme.act_scale))
+            oq_strbuf_printf(text, "  activations / %.4g", (double)jobs[i]->to.input_scale);
         oq_strbuf_putc(text, '\n');
     }
 }
@@ -280,6 +303,24 @@ static oq_status report_part(const oq_quantize *q, const oq_quantize_part *p, bo
     return OQ_OK;
 }
 
+static void put_calibration(const oq_quantize *q, bool dry, oq_json *json, oq_strbuf *text)
+{
+    if (!q->calibrated.prompts) return;
+    oq_json *o = oq_json_new_object();
+    oq_json_set(o, "prompts", oq_json_new_int(q->calibrated.prompts));
+    oq_json_set(o, "steps", oq_json_new_int(q->calibrated.steps));
+    oq_json_set(o, "width", oq_json_new_int(q->calibrated.width));
+    oq_json_set(o, "height", oq_json_new_int(q->calibrated.height));
+    oq_json_set(o, "seed", oq_json_new_int((int64_t)q->calibrated.seed));
+    oq_json_set(o, "static_scales", oq_json_new_int((int64_t)q->calibrated.scales));
+    oq_json_set(json, "calibration", o);
+    oq_strbuf_printf(
+        text, "calibration%s: %d %s, %d steps, %lld x %lld, seed %llu; %zu static activation scales\n",
+        dry ? " (not run)" : "", q->calibrated.prompts, q->calibrated.prompts == 1 ? "prompt" : "prompts",
+        q->calibrated.steps, (long long)q->calibrated.width, (long long)q->calibrated.height,
+        (unsigned long long)q->calibrated.seed, q->calibrated.scales);
+}
+
 static oq_status report(const oq_quantize *q, const char *output, bool dry, oq_report **out)
 {
     oq_json *json = oq_json_new_object(), *components = oq_json_new_object();
@@ -291,6 +332,7 @@ static oq_status report(const oq_quantize *q, const char *output, bool dry, oq_r
     oq_json_set(json, "output", oq_json_new_string(dry ? NULL : output));
     oq_json_set(json, "verified", oq_json_new_bool(!dry));
     oq_json_set(json, "components", components);
+    put_calibration(q, dry, json, &text);
     if (dry)
         oq_strbuf_puts(&text, "dry run: nothing is written\n");
     else
@@ -309,11 +351,15 @@ static oq_status quantize(oq_quantize *q, const char *path, oq_report **out)
     const char *output = oq_options_text(q->options, "output", NULL);
     oq_output_place place = {0};
     OQ_TRY(oq_quantize_layers(q));
-    if (dry) return report(q, output, true, out);
+    if (dry) {
+        OQ_TRY(oq_quantize_calibrate(q, true));
+        return report(q, output, true, out);
+    }
     if (!output) return oq_fail(q->env, OQ_E_ARG, "quantize needs a place for its output: --output PATH");
     OQ_TRY(oq_output_begin(q->env, path, output, oq_options_flag(q->options, "force"),
                            q->source.folder != NULL, &place));
-    oq_status st = write_all(q, &place);
+    oq_status st = oq_quantize_calibrate(q, false);
+    if (st == OQ_OK) st = write_all(q, &place);
     if (st == OQ_OK) st = check_all(q, &place);
     if (st == OQ_OK) st = report(q, output, false, out);
     if (st == OQ_OK) st = oq_output_commit(q->env, &place);

@@ -43,11 +43,22 @@ typedef struct oq_quantize {
     const oq_write_container *container; /* that the output's name asks for; NULL: a folder */
     oq_quantize_part *parts;
     size_t n_parts;
+    struct {              /* what it was calibrated by */
+        int prompts, steps; /* 0 prompts: nothing asked for it */
+        int64_t width, height;
+        uint64_t seed;
+        size_t scales; /* static ones, of activations */
+    } calibrated;
 } oq_quantize;
 
 /* Opens the source and its networks, resolves the wish as for plain weights, fills `planned`. Deinit in any case. */
 oq_status oq_quantize_open(oq_env *env, const oq_options *options, const char *path, oq_quantize *out);
 void oq_quantize_deinit(oq_quantize *q);
+/* quantize_calibrate.c: what the command's own options make of a method's scheme: static activations. */
+void oq_quantize_refine(const oq_quantize *q, oq_scheme *scheme);
+/* Fills in what prompts tell about the listed layers; nothing where none needs it. dry: everything but running the model. Fails
+ * where prompts are given that nothing needs, or none where something does. */
+oq_status oq_quantize_calibrate(oq_quantize *q, bool dry);
 /* quantize_layers.c: layers as they stand in files, a layout for each part, the list of what is written. */
 oq_status oq_quantize_layers(oq_quantize *q);
 /* quantize_names.c: --names; the spelling of a layer or tensor; of all layers, which may become one. */

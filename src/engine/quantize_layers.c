@@ -45,7 +45,9 @@ static oq_status add_layer(oq_quantize *q, oq_quantize_part *p, const oq_plan_la
     const oq_place place = oq_plan_place(p->planned, planned->linear->parts[part].name);
     const bool quantized = planned->choice.quantized;
     oq_write_layer *layer = known_layer(p, place.name);
-    const bool clash = layer ? !quantized || !oq_scheme_equal(&layer->scheme, &planned->choice.scheme)
+    oq_scheme scheme = planned->choice.scheme;
+    if (quantized) oq_quantize_refine(q, &scheme);
+    const bool clash = layer ? !quantized || !oq_scheme_equal(&layer->scheme, &scheme)
                              : quantized && known_plain(p, place.name);
     if (clash)
         return oq_fail(
@@ -62,7 +64,8 @@ static oq_status add_layer(oq_quantize *q, oq_quantize_part *p, const oq_plan_la
         (oq_write_layer){.name = place.name,
                          .n = place.whole ? place.whole : planned->linear->parts[part].n,
                          .k = planned->linear->spec.k,
-                         .scheme = planned->choice.scheme};
+                         .scheme = scheme,
+                         .input_scale = oq_act_is_static(scheme.act_scale) ? 1.0f : 0.0f};
     return OQ_OK;
 }
 
@@ -85,7 +88,7 @@ static const oq_write_layer *misfit(const oq_layout *layout, const oq_quantize_p
 {
     oq_spelled spelled[OQ_LAYOUT_MAX];
     for (size_t i = 0; i < p->n_layers; i++)
-        if (layout->spell(&p->layers[i], spelled) == 0) return &p->layers[i];
+        if (oq_layout_spell(layout, &p->layers[i], spelled) == 0) return &p->layers[i];
     return NULL;
 }
 
@@ -97,7 +100,7 @@ static oq_status fail_misfit(const oq_quantize *q, const oq_quantize_part *p, co
     oq_spelled spelled[OQ_LAYOUT_MAX];
     oq_scheme_describe(&l->scheme, scheme, sizeof scheme);
     for (size_t i = 0; oq_layout_list[i] && at < sizeof fits; i++)
-        if (oq_layout_list[i]->spell(l, spelled))
+        if (oq_layout_spell(oq_layout_list[i], l, spelled))
             at += (size_t)snprintf(fits + at, sizeof fits - at, "%s%s", at ? ", " : "",
                                    oq_layout_list[i]->name);
     return oq_fail(q->env, OQ_E_MISMATCH,

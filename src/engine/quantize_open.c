@@ -94,6 +94,7 @@ static oq_status plan_target(oq_quantize *q)
         names[i] = p->name;
         resolve[i] = (oq_resolve_input){.name = p->name,
                                         .class_name = p->module->class_names[0],
+                                        .calibrated = true,
                                         .quantizable = c ? c->quantizable : !is_vae,
                                         .encoder = c ? c->encoder : strncmp(p->module->name, "te_", 3) == 0};
         plan[i] = (oq_plan_input){.name = p->name,

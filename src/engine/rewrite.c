@@ -171,7 +171,7 @@ oq_status oq_rewrite_encode(oq_rewrite *rw, const oq_layout *layout, const oq_wr
     job->n = to->n;
     job->k = to->k;
     job->to = *to;
-    const int n = layout->spell(to, job->spelled);
+    const int n = oq_layout_spell(layout, to, job->spelled);
     for (int i = 0; i < n; i++) {
         const oq_spelled *s = &job->spelled[i];
         oq_write_tensor *t = NULL;

@@ -23,6 +23,7 @@ typedef struct oq_method_args { /* a method with validated options */
     const oq_json *options; /* canonical keys with defaults filled in (owned by the list given to parse) */
     bool serialized;        /* the checkpoint holds quantized planes */
     bool pretended;         /* it would, but its weights are made up: the method's `pretend` decides */
+    bool calibrated;        /* static scales of activations will be measured: plain weights may have them */
 } oq_method_args;
 
 typedef enum oq_method_option_type {

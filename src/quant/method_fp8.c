@@ -56,15 +56,21 @@ static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_
                 {"channel", &oq_format_fp8_e4m3_channel, OQ_ACT_DYNAMIC_TOKEN},
                 {"block", &oq_format_fp8_e4m3_block128, OQ_ACT_DYNAMIC_GROUP}};
     const char *strategy = oq_json_string(oq_json_get(args->options, "weight_strategy"));
-    if (strcmp(oq_json_string(oq_json_get(args->options, "activation_scheme")), "static") == 0)
+    const bool fixed = strcmp(oq_json_string(oq_json_get(args->options, "activation_scheme")), "static") == 0;
+    if (fixed && !args->calibrated)
         return oq_fail(
             env, OQ_E_MISMATCH,
             "%s: layer '%s': method 'fp8' with static activations needs the input_scale of a checkpoint "
-            "quantized beforehand; these weights are plain",
+            "quantized beforehand; these weights are plain ('omniq quantize' measures it)",
             layer->component, layer->name);
+    if (fixed && strcmp(strategy, "block") == 0)
+        return oq_fail(env, OQ_E_CONFIG,
+                       "method 'fp8': weight_strategy 'block' goes with dynamic activations alone");
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
         if (strcmp(rows[i].strategy, strategy) == 0)
-            *out = (oq_scheme){.weight = rows[i].weight, .act = &oq_dtype_f8_e4m3, .act_scale = rows[i].act};
+            *out = (oq_scheme){.weight = rows[i].weight,
+                               .act = &oq_dtype_f8_e4m3,
+                               .act_scale = fixed ? OQ_ACT_STATIC_TENSOR : rows[i].act};
     return OQ_OK;
 }
 

@@ -202,8 +202,10 @@ static oq_status read_online(const candidate *c, const oq_quant_spec *spec, oq_m
     method = oq_modelopt_refine(method, spec->options);
     if (!method->missing && (!method->online || oq_spec_is_serialized(method, spec)))
         return fail_not_online(c, method);
-    return oq_method_args_parse(c->r->env, SUBJECT, &c->r->resolved->arena, c->r->resolved->held, method,
-                                spec->options, false, out);
+    OQ_TRY(oq_method_args_parse(c->r->env, SUBJECT, &c->r->resolved->arena, c->r->resolved->held, method,
+                                spec->options, false, out));
+    (*out)->calibrated = c->in->calibrated;
+    return OQ_OK;
 }
 
 /* A global request for a method that only reads checkpoints means the components that were quantized with it; where

@@ -59,6 +59,7 @@ typedef struct oq_resolve_input { /* one component of the model, as facts */
     const oq_json *quant; /* quantization metadata of its folder; NULL: none */
     const char *quant_source; /* file it came from */
     const oq_ckpt *ckpt;      /* NULL: dummy loading */
+    bool calibrated;          /* its static activation scales will be measured */
 } oq_resolve_input;
 
 /* config NULL: no wish. Rules of the specification's section 1.7 per component. */

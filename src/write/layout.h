@@ -12,7 +12,7 @@ typedef struct oq_write_layer { /* one layer as it will stand in the file */
     const char *name;           /* without ".weight" */
     int64_t n, k;
     oq_scheme scheme;
-    float input_scale; /* static activation scale; 0: none */
+    float input_scale; /* static activation scale; 0: none. Any number above until it was measured */
 } oq_write_layer;
 
 typedef struct oq_spelled { /* one tensor of a layer */
@@ -56,6 +56,8 @@ typedef struct oq_layout {
 
 extern const oq_layout *const oq_layout_list[]; /* NULL-terminated, in the order in which defaults are looked for */
 const oq_layout *oq_layout_find(const char *name); /* NULL: unknown */
+/* The layout's tensors of the layer, and their number; 0: it does not hold this scheme, or what belongs to it. */
+int oq_layout_spell(const oq_layout *layout, const oq_write_layer *layer, oq_spelled out[OQ_LAYOUT_MAX]);
 
 /* ---- layout_common.c: what several spell alike --------------------------------------------------------- */
 

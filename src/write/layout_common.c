@@ -30,7 +30,18 @@ static void put_input_scale(void *dst, const oq_write_layer *layer, const oq_pla
 
 oq_spelled oq_spell_input_scale(const char *suffix)
 {
-    return oq_spell_made(suffix, "F32", sizeof(float), -1, -1, put_input_scale);
+    oq_spelled s = oq_spell_made(suffix, "F32", sizeof(float), -1, -1, put_input_scale);
+    s.plane = OQ_PLANE_INPUT_SCALE;
+    return s;
+}
+
+/* A static scale that the layout has no place for would be lost. */
+int oq_layout_spell(const oq_layout *layout, const oq_write_layer *layer, oq_spelled out[OQ_LAYOUT_MAX])
+{
+    const int n = layout->spell(layer, out);
+    bool scaled = !oq_act_is_static(layer->scheme.act_scale);
+    for (int i = 0; i < n; i++) scaled |= out[i].plane == OQ_PLANE_INPUT_SCALE;
+    return scaled ? n : 0;
 }
 
 void oq_put_nibbles_swapped(void *dst, const oq_write_layer *layer, const oq_planes *planes)

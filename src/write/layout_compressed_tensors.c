@@ -115,6 +115,7 @@ static int spell_nvfp4(const oq_write_layer *l, oq_spelled *out)
     out[2] = oq_spell_plane(l, ".weight_global_scale", "F32", OQ_PLANE_GLOBAL, 1, -1);
     if (!l->scheme.act) return 3;
     out[3] = oq_spell_made(".input_global_scale", "F32", sizeof(float), 1, -1, put_input_divisor);
+    out[3].plane = OQ_PLANE_INPUT_SCALE;
     return 4;
 }
 

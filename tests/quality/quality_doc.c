@@ -149,8 +149,10 @@ static double step_ms(const quality_row *row, const char *folder)
 /* A layout runs what its method runs while loading. */
 static double time_of(const quality_row *row, const double *ms)
 {
-    for (size_t i = 0; quality_rows + i < row; i++)
+    for (size_t i = 0; quality_rows + i < row && !row->option; i++)
         if (strcmp(quality_rows[i].spec, row->spec) == 0) return ms[i];
+    char folder[500];
+    if (row->option) return step_ms(row, quality_folder(env, row, folder));
     return step_ms(row, OMNIQ_SOURCE_DIR "/models/toybox");
 }
 

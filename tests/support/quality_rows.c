@@ -27,39 +27,50 @@ const char *const quality_prompts[QUALITY_PROMPTS] = {
 };
 const char *const quality_seeds[QUALITY_PROMPTS] = {"42", "7", "1", "2", "3", "4"};
 
+/* None of those above. */
+static const char *const calibration_prompts[] = {
+    "a large blue cross to the right of a small orange heart on a white background",
+    "a small dotted purple ball below a large green star on a cream background",
+    "a large teal triangle above a small red diamond on a gray background",
+    "a small striped yellow square to the left of a large black ring on a mint background",
+};
+
 #define FP8_CHANNEL        "{\"method\":\"fp8\",\"weight_strategy\":\"channel\"}"
 #define FP8_BLOCK          "{\"method\":\"fp8\",\"weight_strategy\":\"block\"}"
 #define GROUPS(bits, size) "{\"method\":\"w4a16\",\"bits\":" bits ",\"group_size\":" size "}"
+#define STATIC             .option = "activation-scheme", .value = "static"
+#define DB(mean)           .emulated_db = (mean)
 #define GGUF(type)                                                                                           \
     {                                                                                                        \
-        "gguf " type, "{\"method\":\"gguf\",\"type\":\"" type "\"}", NULL, 0                                 \
+        "gguf " type, "{\"method\":\"gguf\",\"type\":\"" type "\"}", NULL, DB(0)                             \
     }
 
 /* Emulated means: six prompts, 8 steps, float32 but for the transformer's linear layers. */
 const quality_row quality_rows[] = {
-    {"bf16", "null", NULL, 0},
-    {"fp8, a scale a tensor", "{\"method\":\"fp8\"}", NULL, 44.05},
-    {"fp8, a scale a row", FP8_CHANNEL, NULL, 40.05},
-    {"fp8, 128x128 blocks", FP8_BLOCK, NULL, 40.86},
-    {"int8", "{\"method\":\"int8\"}", NULL, 50.88},
-    {"bitsandbytes nf4, nested scales", "{\"method\":\"bitsandbytes\"}", NULL, 34.19},
-    {"bitsandbytes nf4", "{\"method\":\"bitsandbytes\",\"compress_statistics\":false}", NULL, 34.19},
-    {"bitsandbytes fp4", "{\"method\":\"bitsandbytes\",\"quant_type\":\"fp4\"}", NULL, 0},
-    {"mxfp8", "{\"method\":\"mxfp8\"}", NULL, 39.94},
-    {"mxfp4", "{\"method\":\"mxfp4\"}", NULL, 29.87},
+    {"bf16", "null", NULL, DB(0)},
+    {"fp8, a scale a tensor", "{\"method\":\"fp8\"}", NULL, DB(44.05)},
+    {"fp8, a scale a row", FP8_CHANNEL, NULL, DB(40.05)},
+    {"fp8, 128x128 blocks", FP8_BLOCK, NULL, DB(40.86)},
+    {"int8", "{\"method\":\"int8\"}", NULL, DB(50.88)},
+    {"bitsandbytes nf4, nested scales", "{\"method\":\"bitsandbytes\"}", NULL, DB(34.19)},
+    {"bitsandbytes nf4", "{\"method\":\"bitsandbytes\",\"compress_statistics\":false}", NULL, DB(34.19)},
+    {"bitsandbytes fp4", "{\"method\":\"bitsandbytes\",\"quant_type\":\"fp4\"}", NULL, DB(0)},
+    {"mxfp8", "{\"method\":\"mxfp8\"}", NULL, DB(39.94)},
+    {"mxfp4", "{\"method\":\"mxfp4\"}", NULL, DB(29.87)},
     {"mxfp4, 8-bit activations in steps 0 and 1", "{\"method\":\"mxfp4\",\"w4a8_fallback_steps\":[0,1]}",
-     NULL, 0},
-    {"mxfp4_dualscale", "{\"method\":\"mxfp4_dualscale\"}", NULL, 0},
-    {"modelopt_fp4, plain activations", "{\"method\":\"nvfp4\"}", NULL, 33.22},
-    {"modelopt_fp4, 4-bit activations", "{\"method\":\"nvfp4\",\"activations\":\"dynamic\"}", NULL, 32.67},
-    {"w4a16, 8 bits, groups of 128", GROUPS("8", "128"), NULL, 0},
-    {"w4a16, 4 bits, groups of 32", GROUPS("4", "32"), NULL, 32.32},
-    {"w4a16, 4 bits, groups of 64", GROUPS("4", "64"), NULL, 29.68},
-    {"w4a16, 4 bits, groups of 128", GROUPS("4", "128"), NULL, 0},
+     NULL, DB(0)},
+    {"mxfp4_dualscale", "{\"method\":\"mxfp4_dualscale\"}", NULL, DB(0)},
+    {"modelopt_fp4, plain activations", "{\"method\":\"nvfp4\"}", NULL, DB(33.22)},
+    {"modelopt_fp4, 4-bit activations", "{\"method\":\"nvfp4\",\"activations\":\"dynamic\"}", NULL,
+     DB(32.67)},
+    {"w4a16, 8 bits, groups of 128", GROUPS("8", "128"), NULL, DB(0)},
+    {"w4a16, 4 bits, groups of 32", GROUPS("4", "32"), NULL, DB(32.32)},
+    {"w4a16, 4 bits, groups of 64", GROUPS("4", "64"), NULL, DB(29.68)},
+    {"w4a16, 4 bits, groups of 128", GROUPS("4", "128"), NULL, DB(0)},
     {"w4a16, 4 bits with zero points, groups of 32",
-     "{\"method\":\"w4a16\",\"bits\":4,\"group_size\":32,\"sym\":false}", NULL, 0},
-    {"w4a16, 3 bits, groups of 32", GROUPS("3", "32"), NULL, 0},
-    {"w4a16, 2 bits, groups of 32", GROUPS("2", "32"), NULL, 0},
+     "{\"method\":\"w4a16\",\"bits\":4,\"group_size\":32,\"sym\":false}", NULL, DB(0)},
+    {"w4a16, 3 bits, groups of 32", GROUPS("3", "32"), NULL, DB(0)},
+    {"w4a16, 2 bits, groups of 32", GROUPS("2", "32"), NULL, DB(0)},
     GGUF("Q8_0"),
     GGUF("Q6_K"),
     GGUF("Q5_K"),
@@ -79,27 +90,30 @@ const quality_row quality_rows[] = {
     GGUF("Q8_K"),
     GGUF("F16"),
     GGUF("BF16"),
-    {"fp8, a scale a row", FP8_CHANNEL, "compressed-tensors", 40.05},
-    {"int8", "{\"method\":\"int8\"}", "compressed-tensors", 50.88},
-    {"w4a16, 4 bits, groups of 64", GROUPS("4", "64"), "compressed-tensors", 29.68},
-    {"mxfp8", "{\"method\":\"mxfp8\"}", "compressed-tensors", 39.94},
-    {"bitsandbytes nf4, nested scales", "{\"method\":\"bitsandbytes\"}", "bitsandbytes", 34.19},
-    {"fp8, a scale a row", FP8_CHANNEL, "modelopt", 40.05},
-    {"modelopt_fp4, plain activations", "{\"method\":\"nvfp4\"}", "modelopt", 33.22},
-    {"mxfp8", "{\"method\":\"mxfp8\"}", "modelopt", 39.94},
-    {"fp8, a scale a tensor", "{\"method\":\"fp8\"}", "comfy", 44.05},
-    {"modelopt_fp4, plain activations", "{\"method\":\"nvfp4\"}", "comfy", 33.22},
-    {"mxfp8", "{\"method\":\"mxfp8\"}", "comfy", 39.94},
-    {"w4a16, 4 bits, groups of 64", GROUPS("4", "64"), "auto-round", 29.68},
-    {"mxfp4", "{\"method\":\"mxfp4\"}", "auto-round", 29.87},
+    {"fp8, a scale a row", FP8_CHANNEL, "compressed-tensors", DB(40.05)},
+    {"int8", "{\"method\":\"int8\"}", "compressed-tensors", DB(50.88)},
+    {"int8, static activations", "{\"method\":\"int8\"}", "compressed-tensors", DB(0), STATIC},
+    {"w4a16, 4 bits, groups of 64", GROUPS("4", "64"), "compressed-tensors", DB(29.68)},
+    {"mxfp8", "{\"method\":\"mxfp8\"}", "compressed-tensors", DB(39.94)},
+    {"bitsandbytes nf4, nested scales", "{\"method\":\"bitsandbytes\"}", "bitsandbytes", DB(34.19)},
+    {"fp8, a scale a row", FP8_CHANNEL, "modelopt", DB(40.05)},
+    {"fp8, a scale a tensor, static activations", "{\"method\":\"fp8\"}", "modelopt", DB(0), STATIC},
+    {"modelopt_fp4, plain activations", "{\"method\":\"nvfp4\"}", "modelopt", DB(33.22)},
+    {"modelopt_fp4, static 4-bit activations", "{\"method\":\"nvfp4\"}", "modelopt", DB(0), STATIC},
+    {"mxfp8", "{\"method\":\"mxfp8\"}", "modelopt", DB(39.94)},
+    {"fp8, a scale a tensor", "{\"method\":\"fp8\"}", "comfy", DB(44.05)},
+    {"modelopt_fp4, plain activations", "{\"method\":\"nvfp4\"}", "comfy", DB(33.22)},
+    {"mxfp8", "{\"method\":\"mxfp8\"}", "comfy", DB(39.94)},
+    {"w4a16, 4 bits, groups of 64", GROUPS("4", "64"), "auto-round", DB(29.68)},
+    {"mxfp4", "{\"method\":\"mxfp4\"}", "auto-round", DB(29.87)},
     {"w4a16, 4 bits with zero points, groups of 32",
-     "{\"method\":\"w4a16\",\"bits\":4,\"group_size\":32,\"sym\":false}", "auto-round-awq", 0},
-    {"fp8, a scale a tensor", "{\"method\":\"fp8\"}", "fp8", 44.05},
-    {"int8", "{\"method\":\"int8\"}", "int8", 50.88},
-    {"int8", "{\"method\":\"int8\"}", "quanto", 50.88},
-    {"int8", "{\"method\":\"int8\"}", "torchao", 50.88},
-    {"modelopt_fp4, plain activations", "{\"method\":\"nvfp4\"}", "torchao", 33.22},
-    {"gguf Q4_0", "{\"method\":\"gguf\",\"type\":\"Q4_0\"}", "gguf", 0},
+     "{\"method\":\"w4a16\",\"bits\":4,\"group_size\":32,\"sym\":false}", "auto-round-awq", DB(0)},
+    {"fp8, a scale a tensor", "{\"method\":\"fp8\"}", "fp8", DB(44.05)},
+    {"int8", "{\"method\":\"int8\"}", "int8", DB(50.88)},
+    {"int8", "{\"method\":\"int8\"}", "quanto", DB(50.88)},
+    {"int8", "{\"method\":\"int8\"}", "torchao", DB(50.88)},
+    {"modelopt_fp4, plain activations", "{\"method\":\"nvfp4\"}", "torchao", DB(33.22)},
+    {"gguf Q4_0", "{\"method\":\"gguf\",\"type\":\"Q4_0\"}", "gguf", DB(0)},
     {0},
 };
 
@@ -132,6 +146,12 @@ const char *quality_folder(oq_env *env, const quality_row *row, char folder[stat
     set_quantization(env, row, o);
     set(env, row, o, "layout", row->layout);
     set(env, row, o, "output", folder);
+    if (row->option) {
+        set(env, row, o, row->option, row->value);
+        for (size_t i = 0; i < OQ_COUNT(calibration_prompts); i++)
+            set(env, row, o, "prompt", calibration_prompts[i]);
+        set(env, row, o, "seed", "100");
+    }
     must(env, row, oq_run(o, &report));
     oq_report_free(report);
     oq_options_free(o);

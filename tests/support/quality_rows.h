@@ -13,6 +13,7 @@ typedef struct quality_row {
     const char *spec;   /* of the transformer */
     const char *layout; /* quantize writes it so, and what it wrote is run; NULL: while loading */
     double emulated_db; /* mean PSNR that an emulation of its arithmetic in torch gives over the same prompts; 0: none made */
+    const char *option, *value; /* of quantize, which calibrates by prompts of its own then; NULL: none */
 } quality_row;
 extern const quality_row quality_rows[]; /* ended by name NULL; the first is BF16 */
 

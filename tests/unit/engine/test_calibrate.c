@@ -31,7 +31,7 @@ static oq_options *options(oq_env *env)
         "prompt", "a small blue star", "prompt", "a large red ball", "steps", "2", "width", "64", "height",
         "64"};
     oq_options *o = NULL;
-    assert_int_equal(oq_options_new(env, "recipe", &o), OQ_OK);
+    assert_int_equal(oq_options_new(env, "quantize", &o), OQ_OK);
     for (size_t i = 0; i < OQ_COUNT(pairs); i += 2)
         assert_int_equal(oq_options_set(o, pairs[i], pairs[i + 1]), OQ_OK);
     return o;
@@ -199,7 +199,7 @@ static void test_refusals(void **state)
             oq_env *env = new_env(1);
             oq_calibration *c = NULL;
             oq_options *o = NULL;
-            assert_int_equal(oq_options_new(env, "recipe", &o), OQ_OK);
+            assert_int_equal(oq_options_new(env, "quantize", &o), OQ_OK);
             if (refusals[i].option)
                 assert_int_equal(oq_options_set(o, refusals[i].option, refusals[i].value), OQ_OK);
             if (refusals[i].option && strncmp(refusals[i].option, "prompt", 6) != 0)
