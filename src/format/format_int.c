@@ -2,6 +2,7 @@
  * symmetric (code - half) * scale, or with a zero point (code - zero) * scale. A row of codes is one stream of bits, low
  * bits first. */
 #include "format/format_group.h"
+#include "format/format_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -90,46 +91,58 @@ static void encode_codes(uint8_t *restrict codes, const float *x, int64_t count,
     }
 }
 
+static oq_int_grid no_grid(float zero, float scale)
+{
+    return (oq_int_grid){.scale = scale, .zero = zero};
+}
+
 /* The number of largest magnitude becomes code 0, that is -half: its sign goes into the scale, and all codes are
  * used. */
-static float symmetric_group(int bits, uint8_t *codes, const float *x, int64_t count)
+static oq_int_grid symmetric_grid(int bits, const float *x, int64_t count)
 {
     float most = 0.0f;
     for (int64_t i = 0; i < count; i++)
         if (fabsf(x[i]) > fabsf(most)) most = x[i];
     const float half = (float)(1 << (bits - 1)), amax = oq_amax(x, 1, count, count);
     const float inverse = -half / most;
-    for (int64_t i = 0; i < count; i++) codes[i] = (uint8_t)(1 << (bits - 1));
-    if (amax != amax) return amax;
-    if (!isfinite(inverse)) return 0.0f;
-    encode_codes(codes, x, count, inverse, half, (1 << bits) - 1);
-    return most / -half;
+    if (amax != amax) return no_grid(half, amax);
+    if (!isfinite(inverse)) return no_grid(half, 0.0f);
+    return (oq_int_grid){.scale = most / -half, .zero = half, .inverse = inverse};
 }
 
 /* The range from the smallest to the largest number, zero within it, in as many steps as there are codes; zero itself is
  * a code. */
-static float zero_group(int bits, uint8_t *codes, uint8_t *zero_point, const float *x, int64_t count)
+static oq_int_grid zero_grid(int bits, const float *x, int64_t count)
 {
     const float amax = oq_amax(x, 1, count, count), top = (float)((1 << bits) - 1);
     float low = 0.0f, high = 0.0f;
     for (int64_t i = 0; i < count; i++) low = fminf(low, x[i]), high = fmaxf(high, x[i]);
     const float scale = high / top - low / top, inverse = 1.0f / scale;
-    const bool none = amax != amax || !isfinite(inverse);
-    const float zero = none ? 0.0f : fminf(rintf(-low * inverse), top);
-    *zero_point = (uint8_t)zero;
-    for (int64_t i = 0; i < count; i++) codes[i] = 0;
-    if (!none) encode_codes(codes, x, count, inverse, zero, (1 << bits) - 1);
-    return amax != amax ? amax : none ? 0.0f : scale;
+    if (amax != amax) return no_grid(0.0f, amax);
+    if (!isfinite(inverse)) return no_grid(0.0f, 0.0f);
+    return (oq_int_grid){.scale = scale, .zero = fminf(rintf(-low * inverse), top), .inverse = inverse};
 }
 
-static void pack_codes(uint8_t *row, int64_t first, const uint8_t *codes, int64_t count, int bits)
+oq_int_grid oq_int_fit(const oq_format *f, const float *x, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t bit = (first + i) * bits;
-        const int shift = (int)(bit & 7);
-        row[bit >> 3] = (uint8_t)(row[bit >> 3] | codes[i] << shift);
-        if (shift + bits > 8) row[(bit >> 3) + 1] = (uint8_t)(row[(bit >> 3) + 1] | codes[i] >> (8 - shift));
-    }
+    return f->planes & 1u << OQ_PLANE_ZERO ? zero_grid(f->int_bits, x, count)
+                                           : symmetric_grid(f->int_bits, x, count);
+}
+
+void oq_int_codes(const oq_format *f, const oq_int_grid *g, uint8_t *codes, const float *x, int64_t count)
+{
+    if (g->inverse != 0.0f)
+        encode_codes(codes, x, count, g->inverse, g->zero, (1 << f->int_bits) - 1);
+    else
+        memset(codes, (int)g->zero, (size_t)count);
+}
+
+void oq_code_put(uint8_t *row, int64_t i, int bits, uint32_t code)
+{
+    const int64_t bit = i * bits;
+    const int shift = (int)(bit & 7);
+    row[bit >> 3] = (uint8_t)(row[bit >> 3] | code << shift);
+    if (shift + bits > 8) row[(bit >> 3) + 1] = (uint8_t)(row[(bit >> 3) + 1] | code >> (8 - shift));
 }
 
 static void int_encode(const oq_format *f, int bits, oq_planes_mut *dst, const float *src, int64_t n,
@@ -137,16 +150,20 @@ static void int_encode(const oq_format *f, int bits, oq_planes_mut *dst, const f
 {
     const int64_t row_bytes = (k * bits + 7) / 8;
     float *scale = dst->plane[OQ_PLANE_SCALE];
-    uint8_t *zero = dst->plane[OQ_PLANE_ZERO], codes[128];
+    uint8_t *zero = f->planes & 1u << OQ_PLANE_ZERO ? dst->plane[OQ_PLANE_ZERO] : NULL, codes[128];
     memset(dst->plane[OQ_PLANE_DATA], 0, (size_t)(n * row_bytes));
-    for (int64_t r = 0; r < n; r++)
+    for (int64_t r = 0; r < n; r++) {
+        uint8_t *const row = (uint8_t *)dst->plane[OQ_PLANE_DATA] + r * row_bytes;
         for (int64_t c = 0; c < k; c += f->block_k) {
             const int64_t count = oq_min_i64(f->block_k, k - c);
             const float *const x = src + r * k + c;
-            *scale++ = f->planes & 1u << OQ_PLANE_ZERO ? zero_group(bits, codes, zero++, x, count)
-                                                       : symmetric_group(bits, codes, x, count);
-            pack_codes((uint8_t *)dst->plane[OQ_PLANE_DATA] + r * row_bytes, c, codes, count, bits);
+            const oq_int_grid grid = oq_int_fit(f, x, count);
+            oq_int_codes(f, &grid, codes, x, count);
+            *scale++ = grid.scale;
+            if (zero) *zero++ = (uint8_t)grid.zero;
+            for (int64_t i = 0; i < count; i++) oq_code_put(row, c + i, bits, codes[i]);
         }
+    }
 }
 
 /* ---- the formats --------------------------------------------------------------------------------------- */

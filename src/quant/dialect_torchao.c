@@ -7,6 +7,7 @@
 #include "quant/torchao_int4.h"
 
 #include "base/size.h"
+#include "format/format_int.h"
 #include "format/float4.h"
 
 #include <string.h>

@@ -4,6 +4,7 @@
 
 #include "base/names.h"
 #include "base/size.h"
+#include "format/format_int.h"
 #include "quant/scaled_planes.h"
 
 #include <math.h>
@@ -55,14 +56,6 @@ static uint32_t code_at(const oq_ckpt_tensor *t, int64_t first, int64_t step, in
     uint64_t word = word_at(t, first + at * step);
     if (shift + bits > 32) word |= (uint64_t)word_at(t, first + (at + 1) * step) << 32;
     return (uint32_t)(word >> shift) & ((1u << bits) - 1);
-}
-
-void oq_code_put(uint8_t *row, int64_t i, int bits, uint32_t code)
-{
-    const int64_t bit = i * bits;
-    const int shift = (int)(bit & 7);
-    row[bit >> 3] = (uint8_t)(row[bit >> 3] | code << shift);
-    if (shift + bits > 8) row[(bit >> 3) + 1] = (uint8_t)(row[(bit >> 3) + 1] | code >> (8 - shift));
 }
 
 /* Words of a whole stream of n codes. */

@@ -7,6 +7,7 @@
 #include "quant/scaled_planes.h"
 
 #include "base/size.h"
+#include "format/format_int.h"
 
 #include <math.h>
 #include <stdio.h>

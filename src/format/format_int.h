@@ -1,0 +1,26 @@
+/* format_int.h -- integer formats in groups from within: for who chooses codes or scales otherwise than by the nearest
+ * number. */
+#ifndef OQ_FORMAT_FORMAT_INT_H
+#define OQ_FORMAT_FORMAT_INT_H
+
+#include "format/format.h"
+
+typedef struct oq_int_grid { /* the numbers of one group: (code - zero) * scale */
+    float scale; /* 0: all numbers are 0; NaN: the group held one that is not finite */
+    float zero;  /* whole, within the codes; half of them where the format has no plane for it */
+    float inverse; /* of the scale, as encode multiplies by it */
+} oq_int_grid;
+
+/* The grid that encode chooses for x[count]; f->int_bits is set. */
+oq_int_grid oq_int_fit(const oq_format *f, const float *x, int64_t count);
+/* codes[count] of the nearest numbers of the grid, one a byte. */
+void oq_int_codes(const oq_format *f, const oq_int_grid *g, uint8_t *codes, const float *x, int64_t count);
+/* The number of a code. */
+static inline float oq_int_value(const oq_int_grid *g, uint8_t code)
+{
+    return ((float)code - g->zero) * g->scale;
+}
+/* Code number i of a row, whose bits there are zero. */
+void oq_code_put(uint8_t *row, int64_t i, int bits, uint32_t code);
+
+#endif
