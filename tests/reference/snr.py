@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Signal to noise (dB) of formats that no published table has, by numpy alone: integers of b bits in groups, symmetric (the
-number of largest magnitude is code 0) and with a zero point, MXFP4 under other rules for its powers of two, f16. Four kinds of
-256 x 4096 weights. The figures of tests/unit/format/test_format_snr.c. Usage: snr.py"""
+number of largest magnitude is code 0), with a zero point and with one that is no integer, MXFP4 under other rules for its
+powers of two, f16. Four kinds of 256 x 4096 weights. The figures of tests/unit/format/test_format_snr.c. Usage: snr.py"""
 import numpy as np
 
 N, K = 256, 4096
@@ -35,6 +35,13 @@ def zero_point(x, bits, group):
     return ((np.clip(np.rint(g / s) + z, 0, top) - z) * s).reshape(x.shape)
 
 
+def float_zero(x, group):
+    g = x.reshape(-1, group)
+    lo, hi = g.min(1)[:, None], g.max(1)[:, None]
+    s = (hi - lo) / 15
+    return (np.rint((g - lo) / s) * s + lo).reshape(x.shape)
+
+
 def e2m1(x):
     a = np.minimum(np.abs(x), 6)
     i = np.clip(np.searchsorted(E2M1, a), 1, 7)
@@ -61,6 +68,9 @@ def main():
         for group in (32, 64, 128):
             forms[f"int{bits}_g{group}"] = lambda x, b=bits, g=group: symmetric(x, b, g)
             forms[f"int{bits}z_g{group}"] = lambda x, b=bits, g=group: zero_point(x, b, g)
+    for group in (32, 64, 128):
+        for word in ("int4f", "uint4f"):
+            forms[f"{word}_g{group}"] = lambda x, g=group: float_zero(x, g)
     all_kinds = list(kinds())
     for name, form in forms.items():
         db = [10 * np.log10((x * x).sum() / ((form(x) - x) ** 2).sum()) for x in all_kinds]
