@@ -147,7 +147,8 @@ static bool swap_nibbles(const work *w, const uint8_t *src, uint8_t *dst, size_t
 static bool invert(const work *w, const uint8_t *src, uint8_t *dst, size_t bytes)
 {
     const oq_format *f = w->l->source.format;
-    const bool bytes_of_scales = f->block_k && f->block_k <= 32 && f->planes & 1u << OQ_PLANE_GLOBAL;
+    const bool bytes_of_scales =
+        !f->flat && f->block_k && f->block_k <= 32 && f->planes & 1u << OQ_PLANE_GLOBAL;
     if (bytes % sizeof(float) != 0 || f->block ||
         (bytes_of_scales && bytes > (size_t)w->whole * sizeof(float)))
         return false;

@@ -98,9 +98,14 @@ extern const oq_format oq_format_nvfp4;
 extern const oq_format oq_format_nvfp4_rows;
 /* Value = code * (scale / global): the quotient is another number in its last bit. */
 extern const oq_format oq_format_nvfp4_inverse, oq_format_nvfp4_inverse_rows;
-/* Code tables; W is flattened: DATA u8 [ceil(n*k/2)], SCALE f32 [ceil(n*k/64)]. Nested: SCALE u8, GLOBAL f32: offset,
- * map [256], absmax [ceil(n*k/64/256)]; scale = map[code] * absmax + offset. */
-extern const oq_format oq_format_nf4_b64, oq_format_fp4_b64, oq_format_nf4_b64_nested, oq_format_fp4_b64_nested;
+/* Code tables, blocks of b of W flattened: DATA u8 [ceil(n*k/2)], SCALE f32 [ceil(n*k/b)]. Nested: SCALE u8, GLOBAL f32: offset,
+ * map [256], absmax [ceil(n*k/b/256)]; scale = map[code] * absmax + offset. nf4_b64, nf4_b64_nested, fp4_b64 ... */
+#define OQ_BNB4_BLOCKS(X) X(32) X(64) X(128) X(256) X(512) X(1024) X(2048) X(4096)
+#define OQ_BNB4_DECLARE(b)                                                                                             \
+    extern const oq_format oq_format_nf4_b##b, oq_format_fp4_b##b, oq_format_nf4_b##b##_nested, oq_format_fp4_b##b##_nested;
+OQ_BNB4_BLOCKS(OQ_BNB4_DECLARE)
+/* NULL: there is none of such blocks. */
+const oq_format *oq_format_bnb4(bool nf4, int64_t block, bool nested);
 /* Integers of b = 2, 3, 4 or 8 bits, unsigned; SCALE f32 [n, ceil(k/g)]; value = (code - 2^(b-1)) * scale. With z: ZERO u8
  * like SCALE; (code - zero) * scale. DATA u8 [n, ceil(b*k/8)]: a row is one stream of bits, low bits first. */
 #define OQ_INT_FORMATS(X)                                                                                              \

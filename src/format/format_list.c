@@ -22,11 +22,11 @@ const oq_format *const oq_format_list[] = {
     &oq_format_nvfp4_rows,
     &oq_format_nvfp4_inverse,
     &oq_format_nvfp4_inverse_rows,
-    &oq_format_nf4_b64,
-    &oq_format_nf4_b64_nested,
-    &oq_format_fp4_b64,
-    &oq_format_fp4_b64_nested,
-    &oq_format_int4f_g32,
+#define ENTRY(b)                                                                                             \
+    &oq_format_nf4_b##b, &oq_format_nf4_b##b##_nested, &oq_format_fp4_b##b, &oq_format_fp4_b##b##_nested,
+    OQ_BNB4_BLOCKS(ENTRY)
+#undef ENTRY
+        & oq_format_int4f_g32,
     &oq_format_int4f_g64,
     &oq_format_int4f_g128,
     &oq_format_uint4f_g32,

@@ -78,6 +78,9 @@ typedef struct oq_dialect {
      * tensor's, and its shape. NULL: every matrix "X.weight" may be layer X. */
     bool (*layer_of)(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *tensor,
                      size_t *name_length, int64_t *n, int64_t *k);
+    /* A part that becomes rows of a product with others, or is rows of a larger layer: where its format does not stand so, the
+     * same numbers in one that does. NULL: all formats do. */
+    void (*join)(oq_part_source *part);
     /* Each tensor tells its own type: parts of one product may differ (they are multiplied one by one then), and plain
      * layers need no list that names them. */
     bool types_of_their_own;

@@ -1,7 +1,7 @@
 /* dialect_bitsandbytes.c -- 4-bit weights as bitsandbytes writes them: packed codes of the flattened matrix in `weight`
  * (under any element type), `weight.absmax` per block, itself in 8 bits where it is nested, the code table, and a JSON
- * text `weight.quant_state.bitsandbytes__nf4` (or fp4) with shape and offset. Nested scales become numbers at the door,
- * in the producer's own order of rounding. LLM.int8: `weight` int8, `SCB` with each row's largest number, and a
+ * text `weight.quant_state.bitsandbytes__nf4` (or fp4) with shape and offset. Nested scales become numbers at the door, in
+ * the producer's own order of rounding, where layers with offsets of their own go into one product. LLM.int8: `weight` int8, `SCB` with each row's largest number, and a
  * `weight_format`. */
 #include "format/float4.h"
 #include "quant/scaled_planes.h"
@@ -15,13 +15,13 @@
 
 extern const oq_method oq_method_bitsandbytes;
 
-enum { BLOCK = 64, NESTED = 256, MAP = 256 };
+enum { NESTED = 256, MAP = 256 };
 
 static const char state_mark[] = ".weight.quant_state.bitsandbytes__";
 
 typedef struct bnb_layer { /* what one quant_state says, and the tensors around it */
     char *name;
-    const oq_format *format;
+    bool nf4;
     int64_t n, k, blocksize, nested_blocksize;
     float offset;
     const oq_ckpt_tensor *codes, *absmax, *table, *nested_absmax, *nested_map;
@@ -69,16 +69,15 @@ static oq_status read_json(oq_env *env, const oq_ckpt *ckpt, const oq_ckpt_tenso
     out->blocksize = oq_json_int(oq_json_get(json, "blocksize"), 0);
     out->nested_blocksize = oq_json_int(oq_json_get(json, "nested_blocksize"), 0);
     out->offset = (float)oq_json_real(offset, 0);
-    out->format = !type                      ? NULL
-                  : strcmp(type, "nf4") == 0 ? &oq_format_nf4_b64
-                  : strcmp(type, "fp4") == 0 ? &oq_format_fp4_b64
-                                             : NULL;
+    out->nf4 = type && strcmp(type, "nf4") == 0;
     out->codes = oq_scaled_find(ckpt, out->name, "weight");
     out->absmax = oq_scaled_find(ckpt, out->name, "weight.absmax");
     out->table = oq_scaled_find(ckpt, out->name, "weight.quant_map");
     out->nested_absmax = oq_scaled_find(ckpt, out->name, "weight.nested_absmax");
     out->nested_map = oq_scaled_find(ckpt, out->name, "weight.nested_quant_map");
-    if (out->format && oq_json_size(shape) == 2 && is_dimension(out->n) && is_dimension(out->k)) return OQ_OK;
+    if (type && (out->nf4 || strcmp(type, "fp4") == 0) && oq_json_size(shape) == 2 && is_dimension(out->n) &&
+        is_dimension(out->k))
+        return OQ_OK;
     return oq_fail(env, OQ_E_FORMAT, "tensor '%s' names no quant_type nf4 or fp4 with a shape of two numbers",
                    t->name);
 }
@@ -119,7 +118,7 @@ static oq_status read_file(oq_env *env, const oq_declare_input *in, oq_declared 
 static void swap_nibbles(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t k)
 {
     uint8_t *to = dst;
-    for (int64_t i = 0; i < n * k / 2; i++) to[i] = (uint8_t)(src->data[i] << 4 | src->data[i] >> 4);
+    for (int64_t i = 0; i < (n * k + 1) / 2; i++) to[i] = (uint8_t)(src->data[i] << 4 | src->data[i] >> 4);
 }
 
 static float f32_at(const oq_ckpt_tensor *t, int64_t i)
@@ -134,11 +133,33 @@ static void unnest(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
     const bnb_layer *l = self->of;
     float *to = dst;
-    for (int64_t i = 0; i < n * k / BLOCK; i++) {
+    for (int64_t i = 0; i < oq_ceil_div(n * k, l->blocksize); i++) {
         const float product =
             f32_at(l->nested_map, l->absmax->data[i]) * f32_at(l->nested_absmax, i / NESTED);
         to[i] = product + l->offset;
     }
+}
+
+/* The format's plane: offset, map, absmax of runs of scales. */
+static void make_global(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    const bnb_layer *l = self->of;
+    char *to = dst;
+    (void)n, (void)k;
+    memcpy(to, &l->offset, sizeof l->offset);
+    memcpy(to + sizeof l->offset, l->nested_map->data, l->nested_map->bytes);
+    memcpy(to + sizeof l->offset + l->nested_map->bytes, l->nested_absmax->data, l->nested_absmax->bytes);
+}
+
+/* Nested scales around an offset of their own become numbers. */
+static void join(oq_part_source *part)
+{
+    const bnb_layer *l = part->plane[OQ_PLANE_GLOBAL].of;
+    if (!l) return;
+    part->format = oq_format_bnb4(l->nf4, l->blocksize, false);
+    part->plane[OQ_PLANE_GLOBAL] = (oq_plane_source){0};
+    part->plane[OQ_PLANE_SCALE].make = unnest;
+    part->plane[OQ_PLANE_SCALE].of = l;
 }
 
 /* ---- checks -------------------------------------------------------------------------------------------- */
@@ -160,7 +181,7 @@ static oq_status check_tensor(oq_env *env, const bnb_layer *l, const oq_ckpt_ten
 
 static oq_status check_table(oq_env *env, const bnb_layer *l)
 {
-    const float *ours = l->format == &oq_format_nf4_b64 ? oq_nf4_table : oq_fp4_table;
+    const float *ours = l->nf4 ? oq_nf4_table : oq_fp4_table;
     OQ_TRY(check_tensor(env, l, l->table, "quant_map", &oq_dtype_f32, 16));
     for (int i = 0; i < 16; i++) {
         const float x = f32_at(l->table, i);
@@ -173,20 +194,24 @@ static oq_status check_table(oq_env *env, const bnb_layer *l)
 
 static oq_status check_layer(oq_env *env, const bnb_layer *l, int64_t n, int64_t k)
 {
-    const int64_t total = n * k, blocks = total / BLOCK;
+    const int64_t total = n * k;
     if (l->n != n || l->k != k)
         return oq_fail(env, OQ_E_FORMAT,
                        "layer '%s': quant_state says [%lld, %lld], its layer needs [%lld, %lld]", l->name,
                        (long long)l->n, (long long)l->k, (long long)n, (long long)k);
-    if (l->blocksize != BLOCK || total % BLOCK || (l->nested_absmax && l->nested_blocksize != NESTED))
-        return oq_fail(
-            env, OQ_E_UNSUPPORTED,
-            "layer '%s': %lld weights in blocks of %lld are not in this build yet; whole blocks of 64 are "
-            "(nested: of 256)",
-            l->name, (long long)total, (long long)l->blocksize);
-    if (!l->codes || (int64_t)l->codes->bytes != total / 2)
+    if (!oq_format_bnb4(l->nf4, l->blocksize, false))
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "layer '%s' has blocks of %lld weights; powers of two from 32 to 4096 are read",
+                       l->name, (long long)l->blocksize);
+    if (l->nested_absmax && l->nested_blocksize != NESTED)
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "layer '%s' has nested blocks of %lld scales; those of %d are read", l->name,
+                       (long long)l->nested_blocksize, NESTED);
+    if (!l->codes || (int64_t)l->codes->bytes != (total + 1) / 2)
         return oq_fail(env, OQ_E_FORMAT, "tensor '%s.weight' has %zu bytes, %lld codes of 4 bits need %lld",
-                       l->name, l->codes ? l->codes->bytes : 0, (long long)total, (long long)(total / 2));
+                       l->name, l->codes ? l->codes->bytes : 0, (long long)total,
+                       (long long)((total + 1) / 2));
+    const int64_t blocks = oq_ceil_div(total, l->blocksize);
     OQ_TRY(check_table(env, l));
     if (!l->nested_absmax) return check_tensor(env, l, l->absmax, "absmax", &oq_dtype_f32, blocks);
     OQ_TRY(check_tensor(env, l, l->absmax, "absmax", &oq_dtype_u8, blocks));
@@ -281,10 +306,13 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     }
     if (!l) return check_plain(env, ckpt, name);
     OQ_TRY(check_layer(env, l, n, k));
-    *out = (oq_part_source){.format = l->format, .act_scale = OQ_ACT_NONE};
+    *out = (oq_part_source){.format = oq_format_bnb4(l->nf4, l->blocksize, l->nested_absmax != NULL),
+                            .act_scale = OQ_ACT_NONE};
     out->plane[OQ_PLANE_DATA] = (oq_plane_source){.tensor = l->codes, .fix = swap_nibbles};
     out->plane[OQ_PLANE_SCALE] = (oq_plane_source){.tensor = l->absmax};
-    if (l->nested_absmax) out->plane[OQ_PLANE_SCALE].make = unnest, out->plane[OQ_PLANE_SCALE].of = l;
+    if (l->nested_absmax)
+        out->plane[OQ_PLANE_GLOBAL] =
+            (oq_plane_source){.tensor = l->nested_absmax, .make = make_global, .of = l};
     *found = true;
     return OQ_OK;
 }
@@ -330,11 +358,12 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
 
 const oq_dialect oq_dialect_bitsandbytes = {
     .name = "bitsandbytes",
-    .help = "bitsandbytes' NF4 and FP4 in blocks of 64, nested or not, and LLM.int8",
+    .help = "bitsandbytes' NF4 and FP4 in blocks of 32 to 4096, nested or not, and LLM.int8",
     .method = &oq_method_bitsandbytes,
     .detect = detect,
     .read = read_file,
     .locate = locate,
     .harmless = harmless,
     .layer_of = layer_of,
+    .join = join,
 };

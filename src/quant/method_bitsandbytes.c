@@ -1,4 +1,4 @@
-/* method_bitsandbytes.c -- 4-bit weights by code table (NF4, FP4), blocks of 64; LLM.int8 from checkpoints alone. */
+/* method_bitsandbytes.c -- 4-bit weights by code table (NF4, FP4) in blocks; LLM.int8 from checkpoints alone. */
 #include "quant/method.h"
 
 #include <string.h>
@@ -15,6 +15,12 @@ static const oq_method_option options[] = {
      .type = OQ_METHOD_BOOL,
      .fallback = "true",
      .help = "quantize the block scales to 8 bits again"},
+    {.name = "blocksize",
+     .type = OQ_METHOD_INT,
+     .min = 32,
+     .max = 4096,
+     .fallback = "64",
+     .help = "weights under one scale: a power of two from 32 to 4096"},
     OQ_METHOD_IGNORED_ROW(",llm_int8_skip_modules"),
     {.name = "load_in_4bit", .type = OQ_METHOD_BOOL, .help = "the checkpoint holds 4-bit weights"},
     {.name = "load_in_8bit", .type = OQ_METHOD_BOOL, .help = "the checkpoint holds LLM.int8 weights"},
@@ -37,6 +43,12 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
         oq_json_bool(oq_json_get(args->options, "load_in_8bit"), false))
         return oq_fail(env, OQ_E_CONFIG,
                        "method 'bitsandbytes': load_in_4bit and load_in_8bit are both true");
+    const int64_t block = oq_json_int(oq_json_get(args->options, "blocksize"), 64);
+    if (!oq_format_bnb4(true, block, false))
+        return oq_fail(
+            env, OQ_E_CONFIG,
+            "method 'bitsandbytes': 'blocksize' is %lld; it must be a power of two from 32 to 4096",
+            (long long)block);
     return OQ_OK;
 }
 
@@ -52,17 +64,15 @@ static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_
             "%s: layer '%s': option 'llm_int8_threshold' of method 'bitsandbytes' is not in this build "
             "yet; plain weights become NF4 or FP4",
             layer->component, layer->name);
-    if (nested)
-        out->weight = nf4 ? &oq_format_nf4_b64_nested : &oq_format_fp4_b64_nested;
-    else
-        out->weight = nf4 ? &oq_format_nf4_b64 : &oq_format_fp4_b64;
+    out->weight = oq_format_bnb4(nf4, oq_json_int(oq_json_get(args->options, "blocksize"), 64), nested);
     return OQ_OK;
 }
 
 const oq_method oq_method_bitsandbytes = {
     .name = "bitsandbytes",
     .aliases = "bnb",
-    .help = "4-bit weights (NF4 or FP4) in blocks of 64 with 16-bit activations; checkpoints of LLM.int8",
+    .help = "4-bit weights (NF4 or FP4) in blocks of 64 (32 to 4096) with 16-bit activations; checkpoints of "
+            "LLM.int8",
     .options = options,
     .online = true,
     .serialized = true,

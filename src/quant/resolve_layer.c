@@ -170,6 +170,9 @@ static oq_status locate_parts(decision *d, int *n_found)
         OQ_TRY(locate_part(d, i, &found));
         *n_found += found;
     }
+    for (int i = 0; *n_found && i < l->n_parts; i++)
+        if (d->component->dialect->join && (l->n_parts > 1 || d->out->part[i].whole))
+            d->component->dialect->join(&d->out->part[i]);
     return *n_found == 0 ? OQ_OK : check_rows(d);
 }
 

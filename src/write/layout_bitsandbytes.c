@@ -1,21 +1,22 @@
 /* layout_bitsandbytes.c -- bitsandbytes' NF4 and FP4, with the absmax plain or in eight bits themselves. */
 #include "write/layout.h"
 
+#include "base/size.h"
 #include "format/float4.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK = 64, NESTED = 256, MAP = 256, STATE = 256 };
-
-static bool is_nested(const oq_format *f)
-{
-    return f == &oq_format_nf4_b64_nested || f == &oq_format_fp4_b64_nested;
-}
+enum { NESTED = 256, MAP = 256, STATE = 256 };
 
 static bool is_nf4(const oq_format *f)
 {
-    return f == &oq_format_nf4_b64 || f == &oq_format_nf4_b64_nested;
+    return strncmp(f->name, "nf4_", 4) == 0;
+}
+
+static bool is_nested(const oq_format *f)
+{
+    return f->planes & 1u << OQ_PLANE_GLOBAL;
 }
 
 static void put_table(void *dst, const oq_write_layer *l, const oq_planes *planes)
@@ -32,7 +33,7 @@ static void put_map(void *dst, const oq_write_layer *l, const oq_planes *planes)
 
 static int64_t nested_blocks(const oq_write_layer *l)
 {
-    return (l->n * l->k / BLOCK + NESTED - 1) / NESTED;
+    return oq_ceil_div(oq_ceil_div(l->n * l->k, l->scheme.weight->block_k), NESTED);
 }
 
 static void put_nested_absmax(void *dst, const oq_write_layer *l, const oq_planes *planes)
@@ -53,7 +54,7 @@ static void put_state(void *dst, const oq_write_layer *l, const oq_planes *plane
     const int n = snprintf(text, sizeof text,
                            "{\"quant_type\": \"%s\", \"blocksize\": %d, \"dtype\": \"bfloat16\", \"shape\": "
                            "[%lld, %lld]%s}",
-                           is_nf4(f) ? "nf4" : "fp4", BLOCK, (long long)l->n, (long long)l->k, nested);
+                           is_nf4(f) ? "nf4" : "fp4", f->block_k, (long long)l->n, (long long)l->k, nested);
     memset(dst, ' ', STATE);
     memcpy(dst, text, (size_t)n);
 }
@@ -61,10 +62,9 @@ static void put_state(void *dst, const oq_write_layer *l, const oq_planes *plane
 static int spell(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
 {
     const oq_format *f = l->scheme.weight;
-    const int64_t total = l->n * l->k, blocks = total / BLOCK;
+    const int64_t total = l->n * l->k, blocks = oq_ceil_div(total, f->block_k ? f->block_k : 1);
     int n = 0;
-    if ((!is_nf4(f) && f != &oq_format_fp4_b64 && f != &oq_format_fp4_b64_nested) || total % BLOCK) return 0;
-    if (l->scheme.act) return 0;
+    if (f != oq_format_bnb4(is_nf4(f), f->block_k, is_nested(f)) || l->scheme.act || total % 2) return 0;
     out[n++] = oq_spell_made(".weight", "U8", f->plane_bytes(f, OQ_PLANE_DATA, l->n, l->k), total / 2, 1,
                              oq_put_nibbles_swapped);
     out[n++] = oq_spell_plane(l, ".weight.absmax", is_nested(f) ? "U8" : "F32", OQ_PLANE_SCALE, blocks, -1);
@@ -97,7 +97,7 @@ static oq_json *config(const oq_write_component *c)
 
 const oq_layout oq_layout_bitsandbytes = {
     .name = "bitsandbytes",
-    .help = "NF4 and FP4 in blocks of 64, absmax plain or nested",
+    .help = "NF4 and FP4 in blocks of 32 to 4096, absmax plain or nested",
     .producer = "bitsandbytes",
     .in_file = true,
     .spell = spell,

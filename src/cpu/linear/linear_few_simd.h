@@ -46,7 +46,7 @@ static inline few_kind few_kind_of(const oq_linear_spec *spec)
     if (spec->k % OQ_PIECE) return FEW_SPANS;
     if (f == &oq_format_q4_0) return FEW_Q4_0;
     if (f == &oq_format_q4_k) return FEW_Q4_K;
-    if (!f->piece) return FEW_SPANS;
+    if (!f->piece || f->block_k > OQ_PIECE) return FEW_SPANS;
     return f->planes & 1u << OQ_PLANE_ZERO ? FEW_OFFSETS : FEW_CODES;
 }
 
@@ -224,9 +224,9 @@ static inline void few_scales_of(const few_piece *p, few_scales *out)
         scales_e8m0(out->scale, (const uint8_t *)plane + at, n);
     } else if (f == &oq_format_nvfp4 || f == &oq_format_nvfp4_rows) {
         scales_e4m3(out->scale, (const uint8_t *)plane + at, n, global[f == &oq_format_nvfp4 ? 0 : p->row]);
-    } else if (f == &oq_format_nf4_b64_nested || f == &oq_format_fp4_b64_nested) {
+    } else if (f->flat && global) {
         scales_nested(out->scale, (const uint8_t *)plane, at, n, global);
-    } else if (f == &oq_format_nf4_b64 || f == &oq_format_fp4_b64 || f->int_bits == 4) {
+    } else if (f->flat || f->int_bits == 4) {
         memcpy(out->scale, (const float *)plane + at, (size_t)n * sizeof(float));
         for (int64_t i = 0; zero && i < n; i++) out->offset[i] = (float)zero[at + i];
     } else {

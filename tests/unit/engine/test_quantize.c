@@ -52,6 +52,7 @@ static const row rows[] = {
     {"mxfp4", NULL, "mxfp4", 12, false}, /* llm-compressor chooses activations' exponents its own way */
     {"bitsandbytes", NULL, "nf4_b64_nested", 20, false},
     {"{\"method\": \"bitsandbytes\", \"quant_type\": \"fp4\"}", NULL, "fp4_b64_nested", 16, false},
+    {"{\"method\": \"bitsandbytes\", \"blocksize\": 128}", NULL, "nf4_b128_nested", 18, false},
     {"{\"method\": \"fp8\", \"weight_strategy\": \"channel\"}", "modelopt", "fp8_e4m3_channel", 30, true},
     {"{\"method\": \"fp8\", \"weight_strategy\": \"block\"}", "modelopt", "fp8_e4m3_block128", 28, false},
     {"mxfp8", "modelopt", "mxfp8", 28, true},

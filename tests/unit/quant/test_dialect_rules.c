@@ -347,21 +347,18 @@ static void test_bitsandbytes(void **state)
     world *w = *state;
     static const float scb[N] = {1, 2, 3, 4};
     static const char config[] = "{\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}";
-    static const char ragged[] = STATE("64", "[4, 8]"), other[] = STATE("128", "[4, 8]"),
-                      shape[] = STATE("64", "[8, 8]"), none[] = "{\"blocksize\": 64}",
-                      huge[] = STATE("64", "[4294967296, 4294967296]");
+    static const char small[] = STATE("16", "[4, 8]"), other[] = STATE("96", "[4, 8]"),
+                      bare[] = STATE("128", "[4, 8]"), shape[] = STATE("64", "[8, 8]"),
+                      none[] = "{\"blocksize\": 64}", huge[] = STATE("64", "[4294967296, 4294967296]");
     static const struct {
         const char *text, *message;
         oq_status status;
     } rows[] = {
-        {ragged,
-         "layer 'a': 32 weights in blocks of 64 are not in this build yet; whole blocks of 64 are (nested: "
-         "of 256)",
+        {small, "layer 'a' has blocks of 16 weights; powers of two from 32 to 4096 are read",
          OQ_E_UNSUPPORTED},
-        {other,
-         "layer 'a': 32 weights in blocks of 128 are not in this build yet; whole blocks of 64 are (nested: "
-         "of 256)",
+        {other, "layer 'a' has blocks of 96 weights; powers of two from 32 to 4096 are read",
          OQ_E_UNSUPPORTED},
+        {bare, "tensor 'a.weight.quant_map' is missing", OQ_E_FORMAT},
         {shape, "layer 'a': quant_state says [8, 8], its layer needs [4, 8]", OQ_E_FORMAT},
         {huge,
          "tensor 'a.weight.quant_state.bitsandbytes__nf4' names no quant_type nf4 or fp4 with a shape of two "

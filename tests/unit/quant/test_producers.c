@@ -144,7 +144,17 @@ static const producer_row producers[] = {
     {"torchao_int8", "config.json", "torchao", "layers.0.attention.to_q", 16, 192, &oq_format_int8_channel,
      NULL, OQ_ACT_NONE},
     {"bitsandbytes_nf4_nested", "config.json", "bitsandbytes", "all_final_layer.2-1.linear", 64, 192,
-     &oq_format_nf4_b64, NULL, OQ_ACT_NONE},
+     &oq_format_nf4_b64_nested, NULL, OQ_ACT_NONE},
+    {"bitsandbytes_b32_nested", "config.json", "bitsandbytes", "layer", 8, 96, &oq_format_nf4_b32_nested,
+     NULL, OQ_ACT_NONE},
+    {"bitsandbytes_b128", "config.json", "bitsandbytes", "layer", 6, 128, &oq_format_fp4_b128, NULL,
+     OQ_ACT_NONE},
+    {"bitsandbytes_b256_nested", "config.json", "bitsandbytes", "layer", 6, 160, &oq_format_nf4_b256_nested,
+     NULL, OQ_ACT_NONE},
+    {"bitsandbytes_b4096_nested", "config.json", "bitsandbytes", "layer", 40, 250,
+     &oq_format_nf4_b4096_nested, NULL, OQ_ACT_NONE},
+    {"bitsandbytes_odd", "config.json", "bitsandbytes", "layer", 5, 51, &oq_format_nf4_b64, NULL,
+     OQ_ACT_NONE},
     {"bitsandbytes_fp4", "config.json", "bitsandbytes", "layers.2.attention.to_q", 16, 192,
      &oq_format_fp4_b64, NULL, OQ_ACT_NONE},
     {"bitsandbytes_nf4_bf16", "config.json", "bitsandbytes", "layers.5.attention.to_q", 16, 192,
@@ -203,6 +213,10 @@ static void test_producers(void **state)
         assert_ptr_equal(part.format, row->format);
         assert_ptr_equal(part.act, row->act);
         assert_int_equal(part.act_scale, row->act_scale);
+        check_values(f, row, &part);
+        if (!component(f)->dialect->join) continue;
+        component(f)->dialect->join(&part); /* the same values as rows of a larger product */
+        assert_false(part.format->planes & 1u << OQ_PLANE_GLOBAL);
         check_values(f, row, &part);
     }
 }
