@@ -87,6 +87,12 @@ typedef struct oq_dialect {
     bool values_in_codes; /* 8-bit floats outside of layers (norms, biases) are values as they stand */
 } oq_dialect;
 
+/* The dialect's `locate`, and what holds for all of them: scales that are zero throughout, beside codes that are not, are
+ * OQ_E_FORMAT. */
+oq_status oq_dialect_locate(oq_env *env, const oq_dialect *dialect, const oq_declared *declared,
+                            const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k, oq_part_source *out,
+                            bool *found);
+
 extern const oq_dialect *const oq_dialect_list[]; /* NULL-terminated, in detection order; dialect_list.c */
 
 /* Does a dialect read checkpoints that name this method? */

@@ -179,6 +179,38 @@ static oq_status check_tensor(oq_env *env, const bnb_layer *l, const oq_ckpt_ten
                    (long long)t->elems, t->type_name, (long long)elems, dtype->label);
 }
 
+/* Largest magnitudes: none is negative. */
+static oq_status check_magnitudes(oq_env *env, const bnb_layer *l, const oq_ckpt_tensor *t,
+                                  const char *suffix, int64_t elems)
+{
+    OQ_TRY(check_tensor(env, l, t, suffix, &oq_dtype_f32, elems));
+    for (int64_t i = 0; i < elems; i++)
+        if (f32_at(t, i) < 0)
+            return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is %g at index %lld; a magnitude is not negative",
+                           t->name, (double)f32_at(t, i), (long long)i);
+    return OQ_OK;
+}
+
+/* The absmax in eight bits: their table rises, and the blocks' own magnitudes are not all zero while codes differ. */
+static oq_status check_nested(oq_env *env, const bnb_layer *l, int64_t blocks)
+{
+    const int64_t n = oq_ceil_div(blocks, NESTED);
+    bool zero = true, differ = false;
+    OQ_TRY(check_tensor(env, l, l->absmax, "absmax", &oq_dtype_u8, blocks));
+    OQ_TRY(check_tensor(env, l, l->nested_map, "nested_quant_map", &oq_dtype_f32, MAP));
+    OQ_TRY(check_magnitudes(env, l, l->nested_absmax, "nested_absmax", n));
+    for (int64_t i = 1; i < MAP; i++)
+        if (!(f32_at(l->nested_map, i) > f32_at(l->nested_map, i - 1)))
+            return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is no table that rises: %g follows %g at index %lld",
+                           l->nested_map->name, (double)f32_at(l->nested_map, i),
+                           (double)f32_at(l->nested_map, i - 1), (long long)i);
+    for (int64_t i = 0; i < n; i++) zero &= !(f32_at(l->nested_absmax, i) > 0);
+    for (int64_t i = 1; i < blocks; i++) differ |= l->absmax->data[i] != l->absmax->data[0];
+    if (!zero || !differ) return OQ_OK;
+    return oq_fail(env, OQ_E_FORMAT, "scale '%s' is zero in all of its %lld values, beside codes that are not",
+                   l->nested_absmax->name, (long long)n);
+}
+
 static oq_status check_table(oq_env *env, const bnb_layer *l)
 {
     const float *ours = l->nf4 ? oq_nf4_table : oq_fp4_table;
@@ -213,11 +245,8 @@ static oq_status check_layer(oq_env *env, const bnb_layer *l, int64_t n, int64_t
                        (long long)((total + 1) / 2));
     const int64_t blocks = oq_ceil_div(total, l->blocksize);
     OQ_TRY(check_table(env, l));
-    if (!l->nested_absmax) return check_tensor(env, l, l->absmax, "absmax", &oq_dtype_f32, blocks);
-    OQ_TRY(check_tensor(env, l, l->absmax, "absmax", &oq_dtype_u8, blocks));
-    OQ_TRY(check_tensor(env, l, l->nested_map, "nested_quant_map", &oq_dtype_f32, MAP));
-    return check_tensor(env, l, l->nested_absmax, "nested_absmax", &oq_dtype_f32,
-                        oq_ceil_div(blocks, NESTED));
+    return l->nested_absmax ? check_nested(env, l, blocks)
+                            : check_magnitudes(env, l, l->absmax, "absmax", blocks);
 }
 
 /* ---- one layer ----------------------------------------------------------------------------------------- */

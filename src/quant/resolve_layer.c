@@ -110,8 +110,8 @@ static oq_status locate_part(const decision *d, int i, bool *found)
     const oq_place place = place_of(d, l->parts[i]);
     const int64_t whole = place.whole ? place.whole : place.halves_swapped ? l->part_n[i] : 0;
     oq_part_source *part = &d->out->part[i];
-    OQ_TRY(d->component->dialect->locate(d->env, &d->component->declared, d->ckpt, place.name,
-                                         whole ? whole : l->part_n[i], l->k, part, found));
+    OQ_TRY(oq_dialect_locate(d->env, d->component->dialect, &d->component->declared, d->ckpt, place.name,
+                             whole ? whole : l->part_n[i], l->k, part, found));
     if (!*found) *part = (oq_part_source){0};
     part->first = place.first;
     part->whole = whole;
