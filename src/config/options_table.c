@@ -18,6 +18,9 @@ static const oq_option_info rows[] = {
      "model folder in diffusers' layout, or org/name in the Hugging Face cache"},
     {"model", "m", OQ_OPTION_STRING, 0, 0, NULL, NULL, "quantize", "model", "DIR",
      "model folder that has the configuration of a lone weight file, and runs it to calibrate"},
+    {"model", "m", OQ_OPTION_STRING, 0, 0, NULL, NULL, "inspect", "model", "DIR",
+     "model whose component a lone weight file or folder would be: it is judged as 'generate -m DIR' would "
+     "take it"},
     {"reference-model", NULL, OQ_OPTION_STRING, 0, 0, NULL, "--model", "compare", "model", "DIR",
      "model of the reference run"},
     {"candidate-model", NULL, OQ_OPTION_STRING, 0, 0, NULL, "--model", "compare", "model", "DIR",

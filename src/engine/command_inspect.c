@@ -1,5 +1,5 @@
 /* command_inspect.c -- what is in a weight file, a component folder or a whole model: tensors, quantization,
- * health; or the values of one tensor or layer. Loads no model. */
+ * health, and whether generate would take it (exit code 3: no); or the values of one tensor or layer. Loads no model. */
 #include "engine/verify.h"
 
 static oq_status verify(oq_inspect *inspect, const oq_options *options)
@@ -25,6 +25,7 @@ static oq_status run(oq_inspect *inspect, const oq_options *options, oq_report *
     const char *layer = oq_options_text(options, "layer", NULL);
     const int64_t limit = oq_options_int(options, "limit", 16);
     if (tensor) return oq_inspect_tensor(inspect, tensor, limit, out);
+    if (!layer) OQ_TRY(oq_inspect_judge(inspect));
     for (size_t i = 0; i < inspect->n_parts; i++) OQ_TRY(oq_inspect_quant(inspect, &inspect->parts[i]));
     if (layer) return oq_inspect_layer_values(inspect, layer, limit, out);
     if (oq_options_given(options, "verify-against")) OQ_TRY(verify(inspect, options));
@@ -44,6 +45,9 @@ static oq_status command_inspect(oq_env *env, oq_options *options, oq_report **o
         return oq_fail(env, OQ_E_ARG, "--tensor and --layer exclude each other");
     oq_status st = oq_inspect_open(env, oq_options_argument(options, 0),
                                    oq_options_text(options, "variant", NULL), &inspect);
+    inspect.model = oq_options_text(options, "model", NULL);
+    if (st == OQ_OK && inspect.model && inspect.folder)
+        st = oq_fail(env, OQ_E_ARG, "--model goes with a lone file or component; %s is a model", inspect.path);
     if (st == OQ_OK) st = run(&inspect, options, out);
     oq_inspect_deinit(&inspect);
     return st;

@@ -34,7 +34,10 @@ typedef struct oq_inspect {
     oq_folder_component alone; /* a component folder, or the folder of a single file */
     oq_inspect_part *parts;
     size_t n_parts;
+    const char *model;         /* --model: whose component a lone file or folder would be; NULL: not given */
     oq_json *problems; /* in the report's form */
+    bool planned;      /* the plan took it: what else is found does not stop generate */
+    const char *judged; /* "model", "component": by the plan of generate; "tensors": by them alone */
     oq_json *verified; /* --verify-against's report; NULL: not asked for */
     char *verified_text;
 } oq_inspect;
@@ -57,12 +60,21 @@ oq_status oq_layer_values(oq_env *env, const oq_inspect_layer *layer, float *dst
 /* `variant` may be NULL. Deinit in any case. */
 oq_status oq_inspect_open(oq_env *env, const char *path, const char *variant, oq_inspect *out);
 void oq_inspect_deinit(oq_inspect *inspect);
-/* One line of "problems"; `tensor` may be NULL. */
+/* One line of "problems"; `tensor` may be NULL. A sentence that stands there already is not said again. */
 void oq_inspect_problem(oq_inspect *inspect, const oq_inspect_part *part, const char *severity,
                         const char *tensor, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* Bad data becomes a problem and work goes on; what is no fact about the file (memory, cancellation) is
  * passed on. */
 oq_status oq_inspect_note(oq_inspect *inspect, const oq_inspect_part *part, const char *tensor, oq_status st);
+
+/* What keeps a file from running when no plan was made: "error"; under a plan that took it: "warning". */
+const char *oq_inspect_severity(const oq_inspect *inspect);
+bool oq_inspect_refused(const oq_inspect *inspect); /* is there an error among the problems? */
+
+/* ---- inspect_judge.c: what generate would say ---------------------------------------------------------- */
+/* Plans the model, or the component alone where its class or --model tells the network; the plan's refusal becomes an
+ * error, its warnings warnings. */
+oq_status oq_inspect_judge(oq_inspect *inspect);
 
 /* ---- inspect_quant.c: dialect, layers, leftovers ------------------------------------------------------- */
 oq_status oq_inspect_quant(oq_inspect *inspect, oq_inspect_part *part);

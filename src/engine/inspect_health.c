@@ -97,10 +97,20 @@ static void report_bad(oq_inspect *inspect, const oq_inspect_part *part, const s
                        (unsigned long long)v);
 }
 
+/* Codes that a producer keeps as bytes of another type (four bits in BF16) are no numbers of that type. */
+static bool holds_bytes(const oq_inspect_part *part, const oq_ckpt_tensor *tensor)
+{
+    for (size_t i = 0; i < part->n_layers; i++) {
+        const oq_inspect_layer *l = &part->layers[i];
+        if (l->source.plane[OQ_PLANE_DATA].tensor == tensor) return tensor->elems < l->n * l->k;
+    }
+    return false;
+}
+
 static void check_values(oq_inspect *inspect, const oq_inspect_part *part, const oq_ckpt_tensor *tensor)
 {
     scan s = {.row = find_bits(tensor->dtype), .tensor = tensor};
-    if (!s.row || !tensor->data) return;
+    if (!s.row || !tensor->data || holds_bytes(part, tensor)) return;
     oq_pool_run(inspect->env->pool, oq_ceil_div(tensor->elems, CHUNK_ELEMS), scan_chunk, &s);
     const size_t bad = atomic_load(&s.bad);
     if (bad) report_bad(inspect, part, &s, bad);
@@ -135,7 +145,7 @@ static oq_status check_orphan(oq_inspect *inspect, const oq_inspect_part *part, 
     const oq_status st = oq_strbuf_check(&name, "name of a weight");
     oq_strbuf_deinit(&name);
     if (st == OQ_OK && !found)
-        oq_inspect_problem(inspect, part, "error", tensor->name, "a scale without its weight '%.*s.weight'",
+        oq_inspect_problem(inspect, part, oq_inspect_severity(inspect), tensor->name, "a scale without its weight '%.*s.weight'",
                            stem, tensor->name);
     return st;
 }

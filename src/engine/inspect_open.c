@@ -1,10 +1,17 @@
 /* inspect_open.c -- from a path to parts: one weight file, one component folder, or every component of a
  * model. */
 #include "engine/inspect.h"
+#include "engine/recognize.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+/* NULL in `have` stands for any tensor: a plan's sentence names it itself. */
+static bool same_text(const char *tensor, const char *have)
+{
+    return !have || (tensor && strcmp(tensor, have) == 0);
+}
 
 void oq_inspect_problem(oq_inspect *inspect, const oq_inspect_part *part, const char *severity,
                         const char *tensor, const char *fmt, ...)
@@ -14,6 +21,10 @@ void oq_inspect_problem(oq_inspect *inspect, const oq_inspect_part *part, const 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    for (size_t i = 0; i < oq_json_size(inspect->problems); i++)
+        if (strcmp(text, oq_json_string(oq_json_get(oq_json_at(inspect->problems, i), "message"))) == 0 &&
+            same_text(tensor, oq_json_string(oq_json_get(oq_json_at(inspect->problems, i), "tensor"))))
+            return;
     oq_json *row = oq_json_new_object();
     if (part && part->name) oq_json_set(row, "component", oq_json_new_string(part->name));
     oq_json_set(row, "severity", oq_json_new_string(severity));
@@ -22,10 +33,23 @@ void oq_inspect_problem(oq_inspect *inspect, const oq_inspect_part *part, const 
     oq_json_append(inspect->problems, row);
 }
 
+const char *oq_inspect_severity(const oq_inspect *inspect)
+{
+    return inspect->planned ? "warning" : "error";
+}
+
+bool oq_inspect_refused(const oq_inspect *inspect)
+{
+    for (size_t i = 0; i < oq_json_size(inspect->problems); i++)
+        if (strcmp(oq_json_string(oq_json_get(oq_json_at(inspect->problems, i), "severity")), "error") == 0)
+            return true;
+    return false;
+}
+
 oq_status oq_inspect_note(oq_inspect *inspect, const oq_inspect_part *part, const char *tensor, oq_status st)
 {
     if (st == OQ_OK || st == OQ_E_NOMEM || st == OQ_E_CANCELED) return st;
-    oq_inspect_problem(inspect, part, "error", tensor, "%s", oq_env_error(inspect->env));
+    oq_inspect_problem(inspect, part, oq_inspect_severity(inspect), tensor, "%s", oq_env_error(inspect->env));
     oq_env_clear(inspect->env);
     return OQ_OK;
 }
@@ -54,6 +78,18 @@ static oq_status describe_alone(oq_inspect *inspect, const char *folder)
     return oq_inspect_note(inspect, part, NULL, st);
 }
 
+/* A file among those of another network: the configuration beside it does not count, as for generate. */
+static void forget_strangers_config(oq_inspect *inspect)
+{
+    oq_inspect_part *part = &inspect->parts[0];
+    const oq_module_type *module = oq_recognize(part->ckpt, NULL).module;
+    if (!module || oq_module_has_class(module, part->class_name)) return;
+    const char *path = inspect->alone.path;
+    oq_folder_component_deinit(&inspect->alone);
+    inspect->alone.path = path;
+    part->class_name = NULL;
+}
+
 static oq_status open_file(oq_inspect *inspect)
 {
     oq_env *env = inspect->env;
@@ -68,6 +104,7 @@ static oq_status open_file(oq_inspect *inspect)
     oq_status st =
         folder ? describe_alone(inspect, folder) : oq_fail(env, OQ_E_NOMEM, "%s: no memory", inspect->path);
     oq_free(env, folder);
+    if (st == OQ_OK) forget_strangers_config(inspect);
     if (st == OQ_OK)
         st = oq_inspect_note(inspect, &inspect->parts[0], NULL,
                              oq_folder_component_read_header(env, inspect->parts[0].ckpt, &inspect->alone));

@@ -1,6 +1,7 @@
 /* inspect_quant.c -- what a checkpoint says about its own quantization, and which layers are quantized in
  * fact: every matrix is offered to the dialect under its own name, as no network is at hand to ask for it. */
 #include "engine/inspect.h"
+#include "engine/recognize.h"
 
 #include <string.h>
 
@@ -10,14 +11,22 @@ static bool ends_with(const char *name, const char *suffix)
     return n > m && strcmp(name + n - m, suffix) == 0;
 }
 
+/* As the plan calls it, so that one fault is one sentence. */
+static const char *name_of(const oq_inspect_part *part)
+{
+    const oq_module_type *module = part->class_name ? oq_module_find(part->class_name) : NULL;
+    if (part->name) return part->name;
+    return module ? oq_usual_component(module) : "weights";
+}
+
 /* The decision that the checkpoint makes when nobody wishes anything. */
 static oq_status resolve_part(oq_inspect *inspect, oq_inspect_part *part)
 {
     const oq_folder_component *c = part->component;
     const oq_resolve_input input = {
-        .name = part->name ? part->name : "weights",
+        .name = name_of(part),
         .class_name = part->class_name ? part->class_name : "",
-        .quantizable = true,
+        .quantizable = strcmp(name_of(part), "vae") != 0,
         .quant = c ? c->quant : NULL,
         .quant_source = c ? c->quant_source : NULL,
         .ckpt = part->ckpt,
@@ -31,7 +40,7 @@ static oq_status resolve_part(oq_inspect *inspect, oq_inspect_part *part)
     part->declared = &found->declared;
     part->dialect = found->dialect;
     if (!part->dialect)
-        oq_inspect_problem(inspect, part, "error", NULL,
+        oq_inspect_problem(inspect, part, oq_inspect_severity(inspect), NULL,
                            "the layers of method '%s' cannot be read by this build yet",
                            part->declared->method->name);
     return OQ_OK;
@@ -60,8 +69,8 @@ static oq_status locate_layer(oq_inspect *inspect, oq_inspect_part *part, const 
     layer->name = oq_arena_strndup(&inspect->arena, weight->name, length);
     if (!layer->name)
         return oq_fail(env, OQ_E_NOMEM, "%s: no memory for the names of its layers", inspect->path);
-    const oq_status st = part->dialect->locate(env, part->declared, part->ckpt, layer->name, layer->n,
-                                               layer->k, &layer->source, &found);
+    const oq_status st = oq_dialect_locate(env, part->dialect, part->declared, part->ckpt, layer->name,
+                                           layer->n, layer->k, &layer->source, &found);
     OQ_TRY(oq_inspect_note(inspect, part, weight->name, st));
     if (st == OQ_OK && found) part->n_layers++;
     return OQ_OK;
@@ -118,8 +127,8 @@ oq_status oq_inspect_quant(oq_inspect *inspect, oq_inspect_part *part)
     OQ_TRY(resolve_part(inspect, part));
     if (part->dialect) OQ_TRY(locate_layers(inspect, part));
     OQ_TRY(collect_unclaimed(inspect, part));
-    if (part->n_unclaimed && !part->declared)
-        oq_inspect_problem(inspect, part, "warning", part->unclaimed[0],
+    if (part->n_unclaimed && !part->declared && part->resolved)
+        oq_inspect_problem(inspect, part, oq_inspect_severity(inspect), part->unclaimed[0],
                            "%zu tensor%s quantized, but in no spelling that this build reads",
                            part->n_unclaimed, part->n_unclaimed == 1 ? " looks" : "s look");
     return OQ_OK;

@@ -181,6 +181,7 @@ static oq_json *report_json(const oq_inspect *inspect)
     }
     oq_json_set(out, "quantization", quantization_json(inspect->parts, inspect->n_parts));
     oq_json_set(out, "tensors", tensors);
+    oq_json_set(out, "judged", oq_json_new_string(inspect->judged));
     oq_json_set(out, "problems", oq_json_ref(inspect->problems));
     return out;
 }
@@ -299,10 +300,18 @@ static void put_part(oq_strbuf *text, const oq_inspect_part *part)
     put_tensor_table(text, part->ckpt);
 }
 
+static void put_judged(oq_strbuf *text, const oq_inspect *inspect)
+{
+    oq_strbuf_putc(text, '\n');
+    put_label(text, "judged");
+    oq_strbuf_puts(text, strcmp(inspect->judged, "tensors") == 0
+                             ? "by its tensors alone; with --model DIR as generate would take it\n"
+                             : "as generate would take it\n");
+}
+
 static void put_problems(oq_strbuf *text, const oq_json *problems)
 {
     const size_t n = oq_json_size(problems);
-    oq_strbuf_putc(text, '\n');
     put_label(text, "problems");
     if (n)
         oq_strbuf_printf(text, "%zu\n", n);
@@ -330,7 +339,8 @@ oq_status oq_inspect_report(oq_inspect *inspect, oq_report **out)
         oq_strbuf_printf(&text, "%s\n", inspect->folder->class_name);
     }
     for (size_t i = 0; i < inspect->n_parts; i++) put_part(&text, &inspect->parts[i]);
+    put_judged(&text, inspect);
     put_problems(&text, inspect->problems);
     if (inspect->verified_text) oq_strbuf_puts(&text, inspect->verified_text);
-    return oq_report_finish(inspect->env, report_json(inspect), &text, true, out);
+    return oq_report_finish(inspect->env, report_json(inspect), &text, !oq_inspect_refused(inspect), out);
 }

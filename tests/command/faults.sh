@@ -50,6 +50,30 @@ fresh; sed 's/^{/{"quantization_config":{"quant_method":"int8"},/' "$model/trans
 run generate -m m -p x $quick --quantization fp8
 [ $status = 2 ] && grep -q int8 err && grep -q fp8 err && pass || fail "int8 checkpoint, fp8 wished: status $status" "$(cat err)"
 
+# inspect says about a file what generate would, and its exit code too: 3 where generate would refuse
+judged() { # SENTENCE -- of plan, generate and inspect alike, about the folder q
+    for verb in plan 'generate -p x'; do
+        run $verb -m "$model" --transformer q
+        [ $status != 0 ] && grep -qF -- "omniq: $1" err && pass || fail "$verb: $1: status $status" "$(tail -2 err)"
+    done
+    run inspect q
+    [ $status = 3 ] && grep -qF -- "error: $1" out && pass || fail "inspect: $1: status $status" "$(tail -2 out)"
+    run inspect q --verify-against "$model"
+    [ $status != 0 ] && pass || fail "inspect --verify-against: $1: status 0" "$(tail -2 out)"
+}
+expect 0 '' quantize "$model/transformer" --quantization int8 -o whole
+expect 0 '' inspect whole
+says 'judged       as generate would take it'
+expect 0 '' inspect whole --verify-against "$model"
+spoilt() { rm -rf q; cp -r whole q; sed "$1" whole/config.json > q/config.json; }
+spoilt 's/"compressed-tensors"/"gptq"/'
+judged "method 'gptq': the checkpoint's metadata has no 'bits'"
+spoilt 's/"ignore": \[/"ignore": ["layers.0.attention.to_q",/'
+judged "transformer: 'layers.0.attention.to_q' is ignored by 'layers.0.attention.to_q' but 'layers.0.attention.to_v' is not"
+run inspect "$model/transformer/diffusion_pytorch_model-00001-of-00002.safetensors"
+[ $status = 3 ] && grep -q 'attention.to_v.weight. is missing' out && pass || fail 'inspect: half a transformer' "$(tail -2 out)"
+rm -rf whole q
+
 # a tokenizer without the template's tokens would spell them letter by letter
 fresh; sed 's/<|im_end|>/<|im_stop|>/g' "$model/tokenizer/tokenizer.json" > m/tokenizer/tokenizer.json
 expect 1 "the tokenizer has no token '<|im_end|>', which the template around prompts needs" generate -m m -p x $quick

@@ -134,7 +134,9 @@ static void test_plain_file(void **state)
                         "quantization none\n"
                         "  a     F32      [4]\n"
                         "\n"
+                        "judged       by its tensors alone; with --model DIR as generate would take it\n"
                         "problems     none\n");
+    assert_true(oq_report_passed(b->report));
 }
 
 static void test_model(void **state)
@@ -208,16 +210,17 @@ static void test_declaration(void **state)
     scratch_subdir(b->dir, "declared");
     put_fp8(b, "declared/model.safetensors");
     scratch_text(b->dir, "declared/config.json",
-                 "{\"architectures\":[\"Qwen3Model\"],\"quantization_config\":{\"quant_method\":\"fp8\","
+                 "{\"architectures\":[\"OtherModel\"],\"quantization_config\":{\"quant_method\":\"fp8\","
                  "\"activation_scheme\":\"dynamic\"}}");
     for (int folder = 0; folder < 2; folder++) {
         const char *path = scratch_path(b->dir, folder ? "declared" : "declared/model.safetensors");
         assert_int_equal(inspect(b, path, NULL, NULL), OQ_OK);
-        member_is(b, b->json, "class", "\"Qwen3Model\"");
+        member_is(b, b->json, "class", "\"OtherModel\"");
         member_is(b, b->json, "declared", "{\"quant_method\": \"fp8\", \"activation_scheme\": \"dynamic\"}");
         assert_string_equal(oq_path_leaf(oq_json_string(oq_json_get(b->json, "declared_in"))), "config.json");
         assert_int_equal(oq_json_size(oq_json_get(oq_json_get(b->json, "quantization"), "layers")), 1);
-        assert_int_equal(n_problems(b), 0);
+        assert_int_equal(n_problems(b), 1);
+        problem_is(b, 0, "error", NULL, "class 'OtherModel' is no network that this build runs");
     }
     scratch_text(b->dir, "declared/config.json", "{\"quantization_config\":[8]}");
     assert_int_equal(inspect(b, scratch_path(b->dir, "declared"), NULL, NULL), OQ_OK);
@@ -236,6 +239,7 @@ static void test_nan_codes(void **state)
                         "\x38\x7f\x38\xff\x00\x00\x80\x3f", 8);
     assert_int_equal(inspect(b, scratch_path(b->dir, "nan.safetensors"), NULL, NULL), OQ_OK);
     assert_int_equal(n_problems(b), 1);
+    assert_false(oq_report_passed(b->report));
     problem_is(b, 0, "error", "l.weight", "2 of 4 values are not finite, the first at index 1 is NaN (0x7f)");
 }
 
@@ -257,7 +261,7 @@ static void test_bad_values_of_every_type(void **state)
     };
     scratch_safetensors(b->dir, "bad.safetensors", header, data, sizeof data);
     assert_int_equal(inspect(b, scratch_path(b->dir, "bad.safetensors"), NULL, NULL), OQ_OK);
-    problem_is(b, 0, "warning", "f8", "1 tensor looks quantized, but in no spelling that this build reads");
+    problem_is(b, 0, "error", "f8", "1 tensor looks quantized, but in no spelling that this build reads");
     problem_is(b, 1, "error", "bf",
                "1 of 2 values are not finite, the first at index 1 is infinite (0xff80)");
     problem_is(b, 2, "error", "f16", "1 of 2 values are not finite, the first at index 1 is NaN (0x7c01)");
@@ -300,7 +304,7 @@ static void test_orphan_scale(void **state)
                             "l.weight_scale", "F32", "[]", "4", "8") "}",
                         "\0\0\0\0\0\0\x80\x3f", 8);
     assert_int_equal(inspect(b, scratch_path(b->dir, "orphan.safetensors"), NULL, NULL), OQ_OK);
-    problem_is(b, 0, "warning", "l.weight_scale",
+    problem_is(b, 0, "error", "l.weight_scale",
                "1 tensor looks quantized, but in no spelling that this build reads");
     problem_is(b, 1, "error", "l.weight_scale", "a scale without its weight 'l.weight'");
 }
@@ -316,8 +320,31 @@ static void test_unknown_spelling(void **state)
     assert_int_equal(inspect(b, scratch_path(b->dir, "packed.safetensors"), NULL, NULL), OQ_OK);
     member_is(b, oq_json_get(b->json, "quantization"), "dialect", "null");
     member_is(b, oq_json_get(b->json, "quantization"), "unclaimed", "[\"l.weight_scale\"]");
-    problem_is(b, 0, "warning", "l.weight_scale",
+    problem_is(b, 0, "error", "l.weight_scale",
                "1 tensor looks quantized, but in no spelling that this build reads");
+}
+
+/* A lone file is judged in the place of a model's component, and says when it is of none. */
+static void test_model_of_a_file(void **state)
+{
+    bench *b = *state;
+    const char *const shard = "models/toybox/transformer/diffusion_pytorch_model-00001-of-00002.safetensors";
+    assert_int_equal(inspect(b, "models/toybox/text_encoder/model.safetensors", "model", "models/toybox"),
+                     OQ_OK);
+    assert_int_equal(n_problems(b), 0);
+    assert_true(oq_report_passed(b->report));
+    member_is(b, b->json, "judged", "\"model\"");
+    assert_int_equal(inspect(b, shard, "model", "models/toybox"), OQ_OK);
+    assert_int_equal(n_problems(b), 1);
+    assert_false(oq_report_passed(b->report));
+    problem_is(b, 0, "error", NULL,
+               "transformer: tensor 'layers.9.attention.to_v.weight' is missing in "
+               "'diffusion_pytorch_model-00001-of-00002.safetensors' (182 tensors)");
+    assert_int_equal(inspect(b, put_fp8(b, "fp8.safetensors"), "model", "models/toybox"), OQ_OK);
+    assert_int_equal(n_problems(b), 1);
+    assert_non_null(strstr(oq_report_text(b->report), "ZImagePipeline has no component for"));
+    assert_int_equal(inspect(b, "models/toybox", "model", "models/toybox"), OQ_E_ARG);
+    oq_env_clear(b->env);
 }
 
 /* One broken component does not hide the others. */
@@ -337,12 +364,18 @@ static void test_broken_model(void **state)
     const char *path = scratch_path(b->dir, "model");
     char message[2048];
     assert_int_equal(inspect(b, path, NULL, NULL), OQ_OK);
-    assert_int_equal(n_problems(b), 2);
+    assert_int_equal(n_problems(b), 3);
+    assert_false(oq_report_passed(b->report));
     snprintf(message, sizeof message,
              "%s/b/model.safetensors: is a web page (HTML), not a weight file: download it again", path);
     problem_is(b, 0, "error", NULL, message);
     snprintf(message, sizeof message, "%s/c: there is no such folder", path);
     problem_is(b, 1, "error", NULL, message);
+    const oq_json *third = oq_json_at(oq_json_get(b->json, "problems"), 2);
+    snprintf(message, sizeof message, "%s: pipeline class 'P' is not supported; this build runs ", path);
+    assert_int_equal(
+        strncmp(oq_json_string(oq_json_get(third, "message")), message, strlen(message)), 0);
+    member_is(b, b->json, "judged", "\"model\"");
     const oq_json *layers = oq_json_get(oq_json_get(b->json, "quantization"), "layers");
     assert_int_equal(oq_json_size(layers), 1);
     member_is(b, oq_json_at(layers, 0), "component", "\"a\"");
@@ -529,6 +562,7 @@ int main(void)
         cmocka_unit_test_teardown(test_bad_scales, forget),
         cmocka_unit_test_teardown(test_orphan_scale, forget),
         cmocka_unit_test_teardown(test_unknown_spelling, forget),
+        cmocka_unit_test_teardown(test_model_of_a_file, forget),
         cmocka_unit_test_teardown(test_broken_model, forget),
         cmocka_unit_test_teardown(test_tensor_values, forget),
         cmocka_unit_test_teardown(test_exact_values, forget),
