@@ -144,6 +144,15 @@ oq_status oq_fail(oq_env *env, oq_status status, const char *fmt, ...)
     return status;
 }
 
+oq_status oq_fail_within(oq_env *env, oq_status status, const char *where)
+{
+    char message[sizeof env->error];
+    if (!env || env->status == OQ_OK) return oq_fail(env, status, "%s", where);
+    memcpy(message, env->error, sizeof message);
+    env->status = OQ_OK;
+    return oq_fail(env, status, "%s: %s", where, message);
+}
+
 void oq_log(oq_env *env, oq_log_level level, const char *fmt, ...)
 {
     if (!env || !env->params.log) return;

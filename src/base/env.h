@@ -41,6 +41,9 @@ struct oq_env {
  * UTF-8 in the arguments come out as '?'; text beyond the buffer is cut with "...". `env` may be NULL. */
 oq_status oq_fail(oq_env *env, oq_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* The sentence that stands again, with the place that it speaks of in front: "recipe.json: …". Returns `status`. */
+oq_status oq_fail_within(oq_env *env, oq_status status, const char *where);
+
 void oq_log(oq_env *env, oq_log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void oq_report_progress(oq_env *env, const char *phase, int64_t done, int64_t total, double elapsed_s);
 

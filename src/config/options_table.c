@@ -216,7 +216,7 @@ static const oq_option_info rows[] = {
      "stable-diffusion.cpp read"},
     {"dry-run", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "quantize", "output", NULL,
      "tell what would be written, write nothing"},
-    {"force", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "quantize,dequantize", "output", NULL,
+    {"force", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "quantize,dequantize,recipe", "output", NULL,
      "replace an existing output"},
     {"dtype", NULL, OQ_OPTION_CHOICE, 0, 0, "bf16,f32", "bf16", "dequantize", "output", "TYPE",
      "type of decoded layers"},

@@ -331,10 +331,8 @@ static oq_status parse_config(oq_env *env, const char *text, size_t n, const cha
 {
     const oq_status st = parse_text(env, text, n, source, out);
     if (st != OQ_E_FORMAT) return st;
-    char message[512];
-    snprintf(message, sizeof message, "%s", oq_env_error(env));
-    env->status = OQ_OK;
-    return oq_fail(env, OQ_E_CONFIG, "%s", message);
+    env->status = OQ_E_CONFIG;
+    return OQ_E_CONFIG;
 }
 
 static oq_status parse_file(oq_env *env, const char *path, oq_json **out)
@@ -344,7 +342,28 @@ static oq_status parse_file(oq_env *env, const char *path, oq_json **out)
     OQ_TRY(oq_file_read(env, path, MAX_FILE_BYTES, &text, &n));
     const oq_status st = parse_config(env, text, n, path, out);
     oq_free(env, text);
-    return st;
+    OQ_TRY(st);
+    const char *name = oq_json_string(*out);
+    if (!name || !strpbrk(name, " \t\r\n")) return OQ_OK;
+    oq_json_free(*out);
+    *out = NULL;
+    return oq_fail(env, OQ_E_CONFIG, "%s: holds text, not a method's name or a mapping", path);
+}
+
+/* The value of a file remembers it, and what is wrong with it names it. */
+static oq_status from_file(oq_env *env, const char *path, const char *const *known, size_t n_known,
+                           oq_quant_config **out)
+{
+    oq_json *json = NULL;
+    OQ_TRY(parse_file(env, path, &json));
+    const oq_status st = oq_quant_config_from_json(env, json, known, n_known, out);
+    oq_json_free(json);
+    if (st != OQ_OK) return oq_fail_within(env, st, path);
+    (*out)->file = oq_arena_strdup(&(*out)->arena, path);
+    if ((*out)->file) return OQ_OK;
+    oq_quant_config_free(*out);
+    *out = NULL;
+    return oq_fail(env, OQ_E_NOMEM, SUBJECT ": no memory");
 }
 
 oq_status oq_quant_config_parse(oq_env *env, const char *text, const char *const *known, size_t n_known,
@@ -354,10 +373,14 @@ oq_status oq_quant_config_parse(oq_env *env, const char *text, const char *const
     text += strspn(text, " \t\r\n");
     if (!*text) return oq_fail(env, OQ_E_CONFIG, SUBJECT " is empty");
     oq_json *json = NULL;
-    OQ_TRY(*text == '@' ? parse_file(env, text + 1, &json)
-                        : parse_config(env, text, strlen(text), SUBJECT, &json));
-    const oq_status st = oq_quant_config_from_json(env, json, known, n_known, out);
-    oq_json_free(json);
+    oq_status st = OQ_OK;
+    if (*text == '@') {
+        st = from_file(env, text + 1, known, n_known, out);
+    } else {
+        OQ_TRY(parse_config(env, text, strlen(text), SUBJECT, &json));
+        st = oq_quant_config_from_json(env, json, known, n_known, out);
+        oq_json_free(json);
+    }
     if (st == OQ_OK) (*out)->from = "flag";
     return st;
 }

@@ -37,6 +37,7 @@ typedef struct oq_quant_config {
     oq_attention_entry *attention; /* in any form, NONE too: weights and attention are asked for separately */
     size_t n_attention, cap_attention;
     oq_json *held;          /* a list that owns every `options` */
+    const char *file;       /* that it was read from; NULL: none */
     const char *from;       /* "flag" after parse, "config" after from_json; the caller may say better */
 } oq_quant_config;
 

@@ -24,10 +24,24 @@ static const struct {
     {"fp8-block", "{\"method\":\"fp8\",\"weight_strategy\":\"block\"}"},
 };
 
+static oq_status check_method(oq_env *env, const char *word)
+{
+    const oq_method *method = oq_method_find(env, word);
+    if (!method) return oq_method_unknown(env, "--methods", word);
+    if (method->online && !method->missing) return OQ_OK;
+    return oq_fail(env, OQ_E_ARG, "--methods: '%s' reads checkpoints, it quantizes nothing while loading",
+                   method->name);
+}
+
 static oq_status read_methods(oq_recipe *r, const char *csv)
 {
     char word[64];
     for (size_t i = 0; oq_csv_word(csv, i, word, sizeof word); i++) {
+        if (!*word)
+            return oq_fail(r->env, OQ_E_ARG,
+                           "--methods '%s': word %zu is empty; want names with commas between them, as in "
+                           "nvfp4,int4,int8",
+                           csv, i + 1);
         if (oq_name_equal(word, "bf16")) continue;
         if (r->n_methods + 1 >= OQ_RECIPE_METHODS)
             return oq_fail(r->env, OQ_E_ARG, "--methods '%s': at most %d are compared", csv,
@@ -38,6 +52,7 @@ static oq_status read_methods(oq_recipe *r, const char *csv)
         const char *spec = word;
         for (size_t s = 0; s < OQ_COUNT(short_words); s++)
             if (oq_name_equal(short_words[s].word, word)) spec = short_words[s].spec;
+        if (spec == word) OQ_TRY(check_method(r->env, word));
         r->method[r->n_methods] = oq_arena_strdup(&r->arena, word);
         r->spec[r->n_methods] = oq_arena_strdup(&r->arena, spec);
         if (!r->method[r->n_methods] || !r->spec[r->n_methods])
@@ -338,6 +353,19 @@ static oq_status run_search(search *s, oq_report **out)
     return st == OQ_OK ? finish(s, out) : st;
 }
 
+/* Before minutes of measuring: what is written at their end can be. */
+static oq_status check_output(oq_env *env, const oq_options *options)
+{
+    const char *path = oq_options_text(options, "output", NULL);
+    if (!path) return OQ_OK;
+    if (strcmp(path, "-") == 0)
+        return oq_fail(env, OQ_E_ARG, "--output -: without --output the recipe ends the report already");
+    if (oq_file_exists(path) && !oq_file_is_dir(path) && !oq_file_is_special(path) &&
+        !oq_options_flag(options, "force"))
+        return oq_fail(env, OQ_E_ARG, "%s: exists; --force replaces it", path);
+    return oq_output_probe(env, path);
+}
+
 static oq_status command_recipe(oq_env *env, oq_options *options, oq_report **out)
 {
     search s = {.r = {.env = env, .options = options}};
@@ -347,6 +375,7 @@ static oq_status command_recipe(oq_env *env, oq_options *options, oq_report **ou
     if (!oq_options_given(options, "prompt") && !oq_options_given(options, "prompt-file"))
         return oq_fail(env, OQ_E_ARG, "recipe measures on prompts: give at least one with --prompt");
     if (oq_options_int(options, "seed", -1) < 0) OQ_TRY(oq_options_set(options, "seed", "42"));
+    OQ_TRY(check_output(env, options));
     oq_arena_init(&s.r.arena, env);
     oq_status st =
         read_methods(&s.r, oq_options_text(options, "methods", "nvfp4,int3,int4,fp8-channel,bf16"));

@@ -209,10 +209,9 @@ static oq_status read_defaults(oq_env *env, oq_model *model)
     oq_status st = check_defaults(env, model->folder->defaults);
     if (st == OQ_OK) st = oq_options_set_defaults(model->defaults, model->folder->defaults, "omniq.json");
     if (st == OQ_OK) return OQ_OK;
-    char message[512];
-    snprintf(message, sizeof message, "%s", oq_env_error(env));
-    env->status = OQ_OK; /* the sentence again, with the file that it speaks of */
-    return oq_fail(env, st, "%s/omniq.json: %s", model->folder->path, message);
+    char path[1024];
+    snprintf(path, sizeof path, "%s/omniq.json", model->folder->path);
+    return oq_fail_within(env, st, path);
 }
 
 /* --lora FILE[:SCALE], in their order. */

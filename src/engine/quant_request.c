@@ -62,13 +62,16 @@ static oq_status unknown_recipe(oq_env *env, const oq_pipeline_type *family, con
     return st;
 }
 
-/* A file of 'omniq recipe', or a name of the family's list. */
+/* A name of the family's list, or a file of 'omniq recipe'. What lies in this folder by chance does not hide a name: such
+ * a file is written with its folder, ./NAME. */
 static oq_status parse_recipe(oq_env *env, const char *name, const oq_pipeline_type *family,
                               const char *const *components, size_t n, oq_quant_config **out)
 {
-    if (oq_file_exists(name)) return parse_config_flag(env, name, components, n, out);
     for (const oq_pipeline_recipe *r = family ? family->recipes : NULL; r && r->name; r++)
         if (oq_name_equal(r->name, name)) return oq_quant_config_parse(env, r->spec, components, n, out);
+    if (oq_file_is_dir(name))
+        return oq_fail(env, OQ_E_ARG, "--recipe '%s' is a folder; a file of 'omniq recipe' is needed", name);
+    if (oq_file_exists(name)) return parse_config_flag(env, name, components, n, out);
     return unknown_recipe(env, family, name);
 }
 

@@ -433,6 +433,8 @@ oq_status oq_resolve(oq_env *env, const oq_quant_config *config, const oq_resolv
     resolved->held = oq_json_new_array();
     oq_status st = resolved->held ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "no memory for a resolved quantization");
     if (st == OQ_OK) st = resolve_all(env, config, inputs, n_inputs, resolved);
+    if (config && config->file && strncmp(oq_env_error(env), SUBJECT, strlen(SUBJECT)) == 0)
+        st = oq_fail_within(env, st, config->file);
     if (st == OQ_OK)
         *out = resolved;
     else
