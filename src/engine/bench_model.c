@@ -92,7 +92,8 @@ static oq_status observe(void *user, const oq_linear *layer, oq_tensor x, oq_ten
     layer_watch *w = user;
     const oq_model *m = w->model;
     layer_time *kind = find_kind(w, layer, x.rows);
-    if (!kind || kind->n == OQ_COUNT(kind->ms)) return OQ_OK;
+    if (!kind || kind->n == OQ_COUNT(kind->ms) || layer->apart)
+        return OQ_OK; /* its pieces come by themselves */
     oq_exec ex = {.env = w->b->env,
                   .backend = m->backend,
                   .device = m->device,

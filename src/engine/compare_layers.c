@@ -42,8 +42,14 @@ static oq_status add_component(oq_layer_errors *e, const oq_plan_component *c)
 {
     for (size_t i = 0; i < c->n_layers; i++) {
         const oq_linear *l = c->layers[i].linear;
+        const char *const how = l->spec.scheme.weight->name;
         if (!c->layers[i].choice.quantized) continue;
         const oq_linear *plain = find_linear(e->reference, c->name, l->name);
+        if (!plain && l->whole) { /* a piece of what is one product there */
+            l = l->whole;
+            if (e->n && e->layers[e->n - 1].candidate == l) continue;
+            plain = find_linear(e->reference, c->name, l->name);
+        }
         if (!plain || plain->spec.n != l->spec.n || plain->spec.k != l->spec.k)
             return oq_fail(e->env, OQ_E_MISMATCH,
                            "layers: '%s.%s' of the candidate has no equal layer in the reference", c->name,
@@ -53,7 +59,7 @@ static oq_status add_component(oq_layer_errors *e, const oq_plan_component *c)
                                           .name = l->name,
                                           .n = l->spec.n,
                                           .k = l->spec.k,
-                                          .how = l->spec.scheme.weight->name,
+                                          .how = how,
                                           .candidate = l,
                                           .reference = plain};
     }

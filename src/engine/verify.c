@@ -29,10 +29,11 @@ static void base_values(const oq_verify_layer *l, float *dst)
     for (int i = 0; i < l->n_base; i++) {
         const oq_verify_base *b = &l->base[i];
         const oq_ckpt_tensor *t = b->tensor;
-        const size_t row_bytes = (size_t)l->k * t->dtype->bytes;
+        const int64_t columns = b->columns ? b->columns : l->k;
         for (int64_t r = 0; r < b->rows; r++) {
-            const int64_t at = b->halves_swapped ? (r + b->rows / 2) % b->rows : r;
-            t->dtype->to_f32(dst, t->data + (size_t)(b->first + at) * row_bytes, (size_t)l->k);
+            const int64_t at = b->first + (b->halves_swapped ? (r + b->rows / 2) % b->rows : r);
+            const size_t from = (size_t)(at * columns + b->column);
+            t->dtype->to_f32(dst, t->data + from * t->dtype->bytes, (size_t)l->k);
             dst += l->k;
         }
     }

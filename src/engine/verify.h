@@ -8,6 +8,7 @@
 typedef struct oq_verify_base { /* rows of a plain layer */
     const oq_ckpt_tensor *tensor;
     int64_t first, rows;
+    int64_t column, columns; /* of its `columns` those from `column` on; columns 0: the layer's are all */
     bool halves_swapped;
 } oq_verify_base;
 

@@ -76,8 +76,9 @@ static oq_status add_layer(oq_verify *v, const oq_verify_layer *l)
 static oq_status check_base(const oq_verify *v, const oq_verify_layer *l, const oq_verify_base *b)
 {
     const oq_ckpt_tensor *t = b->tensor;
+    const int64_t columns = b->columns ? b->columns : l->k;
     if (t && t->dtype && t->dtype->floating && t->dtype->bytes > 1 && t->data && b->rows > 0 &&
-        t->elems >= (b->first + b->rows) * l->k && t->elems % l->k == 0)
+        t->elems >= (b->first + b->rows) * columns && t->elems % columns == 0)
         return OQ_OK;
     return oq_fail(v->env, OQ_E_MISMATCH,
                    "--verify-against '%s': has no plain weights of [%lld, %lld] for layer '%s' of the %s",
@@ -86,21 +87,32 @@ static oq_status check_base(const oq_verify *v, const oq_verify_layer *l, const 
 
 /* ---- a planned model ------------------------------------------------------------------------------------- */
 
+/* Columns of a layer that the file at hand has in pieces; the base has it whole. */
+static oq_plan_values values_of_piece(const oq_plan_component *base, const oq_linear *l, oq_verify_base *b)
+{
+    const oq_linear *whole = l->whole;
+    for (const oq_linear *before = whole->apart; before < l; before++) b->column += before->spec.k;
+    b->columns = whole->spec.k;
+    return oq_plan_find_values(base, whole->name, ".weight");
+}
+
 static oq_status add_planned(oq_verify *v, const oq_plan_component *base, const oq_plan_layer *planned)
 {
     for (int i = 0; i < planned->linear->n_parts; i++) {
         const oq_part *part = &planned->linear->parts[i];
-        const oq_plan_values values = oq_plan_find_values(base, part->name, ".weight");
-        const oq_verify_layer l = {.component = base->name,
-                                   .name = part->name,
-                                   .n = part->n,
-                                   .k = planned->linear->spec.k,
-                                   .source = planned->choice.part[i],
-                                   .base = {{.tensor = values.tensor,
-                                             .first = values.whole ? values.first : 0,
-                                             .rows = part->n,
-                                             .halves_swapped = values.halves_swapped}},
-                                   .n_base = 1};
+        oq_plan_values values = oq_plan_find_values(base, part->name, ".weight");
+        oq_verify_layer l = {.component = base->name,
+                             .name = part->name,
+                             .n = part->n,
+                             .k = planned->linear->spec.k,
+                             .source = planned->choice.part[i],
+                             .n_base = 1};
+        if (!values.tensor && planned->linear->whole && planned->linear->whole->apart_columns)
+            values = values_of_piece(base, planned->linear, &l.base[0]);
+        l.base[0].tensor = values.tensor;
+        l.base[0].first = values.whole ? values.first : 0;
+        l.base[0].rows = part->n;
+        l.base[0].halves_swapped = values.halves_swapped;
         OQ_TRY(check_base(v, &l, &l.base[0]));
         OQ_TRY(add_layer(v, &l));
     }

@@ -112,12 +112,21 @@ static oq_status add(oq_lora_names *names, const oq_plan_component *c, const cha
     return s->name ? OQ_OK : oq_fail(names->env, OQ_E_NOMEM, "names of layers: no memory");
 }
 
+/* Layer i as the network has it, whatever the file made of it; NULL: it came already. */
+static oq_linear *layer_at(const oq_plan_component *c, size_t i)
+{
+    oq_linear *l = c->layers[i].linear;
+    if (!l->whole) return l;
+    return l == l->whole->apart ? l->whole : NULL;
+}
+
 /* The layer or part of this name; false: there is none. */
 static bool find_part(oq_plan_component *c, const char *name, oq_lora_target *out)
 {
     for (size_t i = 0; i < c->n_layers; i++) {
-        oq_linear *l = c->layers[i].linear;
+        oq_linear *l = layer_at(c, i);
         int64_t at = 0;
+        if (!l) continue;
         for (int p = 0; p < l->n_parts; at += l->parts[p++].n)
             if (strcmp(l->parts[p].name, name) == 0) {
                 *out = (oq_lora_target){.component = c, .linear = l, .at = at, .n = l->parts[p].n};
@@ -179,7 +188,10 @@ oq_status oq_lora_names_new(oq_env *env, oq_plan *plan, oq_lora_names **out)
     oq_status st = OQ_OK;
     for (size_t i = 0; st == OQ_OK && i < plan->n_components; i++) {
         oq_plan_component *c = &plan->components[i];
-        for (size_t k = 0; st == OQ_OK && k < c->n_layers; k++) st = add_layer(names, c, c->layers[k].linear);
+        for (size_t k = 0; st == OQ_OK && k < c->n_layers; k++) {
+            oq_linear *l = layer_at(c, k);
+            if (l) st = add_layer(names, c, l);
+        }
     }
     if (st != OQ_OK) {
         oq_lora_names_free(env, names);

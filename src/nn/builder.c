@@ -80,6 +80,23 @@ oq_status oq_declare_fused(oq_builder *b, oq_linear *l, const char *name, int64_
     return push(b, (oq_item){.kind = OQ_ITEM_LINEAR, .u.linear = l});
 }
 
+oq_status oq_declare_columns(oq_builder *b, oq_linear *l, const oq_column_part *columns, int n_columns)
+{
+    oq_column_part *own = NULL;
+    int64_t sum = 0;
+    OQ_TRY(oq_arena_new(b->arena, (size_t)n_columns, sizeof *own, l->name, &own));
+    for (int i = 0; i < n_columns; sum += columns[i++].k) {
+        OQ_TRY(full_name(b, columns[i].name, &own[i].name));
+        own[i].k = columns[i].k;
+    }
+    if (sum != l->spec.k)
+        return oq_fail(b->env, OQ_E_ARG, "layer '%s': columns of %lld in all do not fit its %lld", l->name,
+                       (long long)sum, (long long)l->spec.k);
+    l->columns = own;
+    l->n_columns = n_columns;
+    return OQ_OK;
+}
+
 oq_status oq_declare_vector(oq_builder *b, oq_vector *v, const char *name, int64_t n)
 {
     *v = (oq_vector){.n = n};

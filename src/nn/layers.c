@@ -38,12 +38,29 @@ typedef struct around {
 
 static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, around with);
 
-/* Each part into its own columns of y. */
+/* y = the sum of what each part makes of its own columns of x; rounded to y's type part by part. */
+static oq_status run_apart_columns(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor more;
+    OQ_TRY(run_linear(ex, &l->apart[0], y, oq_tensor_cols(x, 0, l->apart[0].spec.k), (around){0}));
+    OQ_TRY(oq_tmp_typed(ex, y.dtype, y.rows, y.cols, &more));
+    int64_t at = l->apart[0].spec.k;
+    for (int i = 1; i < l->n_apart; at += l->apart[i++].spec.k) {
+        OQ_TRY(run_linear(ex, &l->apart[i], more, oq_tensor_cols(x, at, l->apart[i].spec.k), (around){0}));
+        OQ_TRY(oq_add_forward(ex, y, y, more));
+    }
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+/* Each part of rows into its own columns of y. */
 static oq_status run_apart(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x)
 {
     int64_t at = 0;
-    for (int i = 0; i < l->n_parts; at += l->parts[i++].n)
-        OQ_TRY(run_linear(ex, &l->apart[i], oq_tensor_cols(y, at, l->parts[i].n), x, (around){0}));
+    if (l->apart_columns) return run_apart_columns(ex, l, y, x);
+    for (int i = 0; i < l->n_apart; at += l->apart[i++].spec.n)
+        OQ_TRY(run_linear(ex, &l->apart[i], oq_tensor_cols(y, at, l->apart[i].spec.n), x, (around){0}));
     return OQ_OK;
 }
 
@@ -131,13 +148,8 @@ static const float *bias_behind(const oq_linear *l, const char *at)
 }
 
 /* One call of the layer's kernel; `with` only as it fuses it. */
-static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, around with)
+static oq_status run_kernel(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, around with)
 {
-    OQ_TRY(check_linear(ex, l, y, x, with.post));
-    if (l->apart) {
-        OQ_TRY(run_apart(ex, l, y, x));
-        return add_adapters(ex, l, y, x);
-    }
     const oq_mark mark = oq_mark_get(ex);
     void *scratch = NULL;
     OQ_TRY(oq_kernel_scratch(ex, most_scratch(l, x.rows), &scratch));
@@ -155,6 +167,13 @@ static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_ten
                                      .pre = with.pre};
         l->kernel->run(ex->device, &args);
     }
+    return OQ_OK;
+}
+
+static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, around with)
+{
+    OQ_TRY(check_linear(ex, l, y, x, with.post));
+    OQ_TRY(l->apart ? run_apart(ex, l, y, x) : run_kernel(ex, l, y, x, with));
     OQ_TRY(add_adapters(ex, l, y, x));
     if (ex->measure || x.rows == 0 || !ex->observer) return OQ_OK;
     OQ_TRY(ex->backend->sync(ex->env, ex->device));

@@ -18,10 +18,17 @@ typedef struct oq_part { /* rows of a fused product: its own name in the checkpo
     int64_t     n;
 } oq_part;
 
+typedef struct oq_column_part { /* columns of a product whose input is several tensors side by side */
+    const char *name;            /* full; no tensor of a usual file has it: name rules lead to those that hold it apart */
+    int64_t     k;
+} oq_column_part;
+
 typedef struct oq_linear {
     const char             *name;    /* "layers.0.attention.to_qkv", relative to the component */
     const oq_part          *parts;   /* at least one; a plain layer is its own single part */
     int                     n_parts;
+    const oq_column_part   *columns; /* set by oq_declare_columns: where a file may cut the input; their k sum up to k */
+    int                     n_columns;
     bool                    has_bias;
     const char             *keep;    /* why it is never quantized ("embedder", "modulation"); NULL: quantizable */
     bool                    wide;    /* set after declare: F32 weights are not rounded to the compute type */
@@ -38,9 +45,12 @@ typedef struct oq_linear {
     bool                    streamed; /* plan: the weights stay in host memory; `packed` and `bias` are addresses there */
     oq_window              *window;   /* load, of a streamed layer: where its `stream_bytes` from `packed` on pass through */
     size_t                  stream_bytes;
-    /* Parts that the file stores in types of their own: each is a product (and an item) of its own, and this layer has
-     * neither kernel nor weights. NULL: one product (plan). */
-    const struct oq_linear *apart;   /* [n_parts] */
+    /* Parts that the file stores in types of their own, or cut by columns: each is a product (and an item) of its own, and
+     * this layer has neither kernel nor weights. NULL: one product (plan). */
+    struct oq_linear       *apart;   /* [n_apart] */
+    int                     n_apart;
+    bool                    apart_columns; /* they take columns of x one behind the other, and their results are added */
+    struct oq_linear       *whole;   /* of such a part: the layer that it is one of; NULL: it is none */
     struct oq_lora_pair    *lora;    /* adapters beside the product (lora); NULL: none */
 } oq_linear;
 
@@ -148,6 +158,9 @@ oq_status oq_declare_linear(oq_builder *b, oq_linear *l, const char *name, int64
 /* One product of several layers that share their input: parts' names relative to the scope of `name`'s parent. */
 oq_status oq_declare_fused(oq_builder *b, oq_linear *l, const char *name, int64_t k, unsigned flags,
                            const oq_part *parts, int n_parts, const char *keep);
+/* Of a declared layer: its input is tensors of these widths side by side; a file may hold their columns as layers of their
+ * own. Names as for parts. */
+oq_status oq_declare_columns(oq_builder *b, oq_linear *l, const oq_column_part *columns, int n_columns);
 oq_status oq_declare_vector(oq_builder *b, oq_vector *v, const char *name, int64_t n); /* the whole tensor name */
 oq_status oq_declare_table(oq_builder *b, oq_table *t, const char *name, int64_t rows, int64_t cols);
 /* Same-size convolution: padding (k - 1) / 2 on all sides, stride 1, with bias; adjust l->spec before plan if not. */

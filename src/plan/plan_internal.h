@@ -8,7 +8,7 @@
  * file is needed or known to be harmless. */
 oq_status oq_plan_account(oq_plan *plan, oq_plan_component *c);
 
-/* plan_split.c: products whose parts the file stores apart become items of their own, before anything is chosen. */
+/* plan_split.c: products that the file stores in pieces become an item for each, before anything is chosen. */
 oq_status oq_plan_split(oq_plan *plan, oq_plan_component *c);
 
 /* plan_kernels.c: a layer as quant/ sees it. */

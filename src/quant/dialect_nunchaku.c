@@ -247,8 +247,10 @@ static oq_status check_scales(const layer *l, bool fp4)
     return OQ_OK;
 }
 
+/* A layer may do without. */
 static oq_status check_branch(layer *l)
 {
+    if (!l->down && !l->up) return OQ_OK;
     OQ_TRY(need(l, l->down, "proj_down"));
     OQ_TRY(need(l, l->up, "proj_up"));
     l->rank = l->down->n_dims == 2 ? l->down->dim[1] : 0;
@@ -416,21 +418,6 @@ static size_t layer_length(const oq_ckpt_tensor *t)
     return n > m && strcmp(t->name + n - m, ending) == 0 ? n - m : 0;
 }
 
-/* FLUX.1's single blocks have one product over attention and MLP; the file has two with half the columns each. */
-static oq_status read_declared(oq_env *env, const oq_declare_input *in, oq_declared *out)
-{
-    for (size_t i = 0; in->ckpt && i < in->ckpt->n_tensors; i++) {
-        const char *name = in->ckpt->tensors[i].name;
-        if (strstr(name, "single_transformer_blocks.") && strstr(name, ".mlp_fc2.qweight"))
-            return oq_fail(
-                env, OQ_E_UNSUPPORTED,
-                "tensor '%s': nunchaku's FLUX.1 files hold proj_out in two parts by columns, which is not in "
-                "this build yet",
-                name);
-    }
-    return oq_declared_read(env, in, out);
-}
-
 /* The branch beside the codes: no other producer has it under these names. */
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
@@ -473,7 +460,7 @@ const oq_dialect oq_dialect_nunchaku = {
     .help = "nunchaku's SVDQuant: four bits in GPU tiles with a low-rank branch, AWQ modulation layers",
     .method = &oq_method_svdquant,
     .detect = detect,
-    .read = read_declared,
+    .read = oq_declared_read,
     .locate = locate,
     .harmless = harmless,
     .layer_of = layer_of,

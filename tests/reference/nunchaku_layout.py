@@ -3,6 +3,7 @@
 
     nunchaku_layout.py cases          tests/data/quant/cases/nunchaku: small layers with their values and products
     nunchaku_layout.py toybox OUT int4|nvfp4 [RANK]    the demo model's transformer as one file (by hand: generate --transformer)
+    nunchaku_layout.py flux1 FOLDER OUT int4|nvfp4 [RANK]    the same of a FLUX.1 transformer's folder in diffusers' names
 
 The places follow from what a warp of 32 lanes loads: codes in tiles of 128 rows x 64 columns, of which a lane takes 32 bits (8
 columns of a row) four times; scales of 16 bits two rows at a time; low-rank matrices in 16 x 16."""
@@ -281,16 +282,71 @@ def finish(out, tensors, wanted, note, precision, rank):
     print(out, sum(os.path.getsize(os.path.join(out, f)) for f in os.listdir(out)), "bytes")
 
 
-def toybox(path, precision, rank):
-    folder = os.path.join(HERE, "..", "..", "models", "toybox", "transformer")
+def read_folder(folder):
     source = {}
     for f in sorted(os.listdir(folder)):
         if f.endswith(".safetensors"):
             source.update(read(os.path.join(folder, f)))
-    def matrix(name):
-        dtype, raw, shape = source[name]
-        assert dtype == "BF16"
-        return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(shape)
+    return source
+
+
+def values(t):
+    dtype, raw, shape = t
+    assert dtype in ("BF16", "F32")
+    return ((raw.view("<u2").astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else raw.view("<f4")).reshape(shape)
+
+
+# A block's layers: the name in the file, the plain layers, which columns (0: all; 1: as many as rows; 2: the rest), behind GELU.
+DOUBLE = [("qkv_proj", ["attn.to_q", "attn.to_k", "attn.to_v"], 0, False),
+          ("qkv_proj_context", ["attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj"], 0, False),
+          ("out_proj", ["attn.to_out.0"], 0, False), ("out_proj_context", ["attn.to_add_out"], 0, False),
+          ("mlp_fc1", ["ff.net.0.proj"], 0, False), ("mlp_fc2", ["ff.net.2"], 0, True),
+          ("mlp_context_fc1", ["ff_context.net.0.proj"], 0, False), ("mlp_context_fc2", ["ff_context.net.2"], 0, True)]
+SINGLE = [("qkv_proj", ["attn.to_q", "attn.to_k", "attn.to_v"], 0, False), ("out_proj", ["proj_out"], 1, False),
+          ("mlp_fc1", ["proj_mlp"], 0, False), ("mlp_fc2", ["proj_out"], 2, True)]
+
+
+def flux1_block(source, block, precision, rank, taken):
+    double = block.startswith("transformer_blocks")
+    get = lambda name: taken.add(f"{block}.{name}") or values(source[f"{block}.{name}"])
+    out = {}
+    for stored, parts, columns, positive in DOUBLE if double else SINGLE:
+        w = np.concatenate([get(p + ".weight") for p in parts])
+        bias = np.concatenate([get(p + ".bias") for p in parts])
+        n = w.shape[0]
+        w = w[:, :n] if columns == 1 else w[:, n:] if columns == 2 else w
+        bias = np.zeros(n) if columns == 1 else bias
+        smooth = smooth_of(w, 1 / np.maximum(np.abs(w).max(0), 1e-5))
+        if positive and precision == "int4":
+            _, value, _, _ = svdq(w, precision, rank, smooth)
+            bias = bias - (value.astype(np.float64) / smooth).sum(1) * GELU_SHIFT
+        t, _, _, _ = svdq(w, precision, rank, smooth, bias=bias)
+        for ours, theirs in (("smooth_factor", "smooth"), ("smooth_factor_orig", "smooth_orig"), ("proj_down", "lora_down"),
+                             ("proj_up", "lora_up")):
+            t[theirs] = t.pop(ours)
+        out.update({f"{block}.{stored}.{k}": v for k, v in t.items()})
+    for name, splits in (("norm1.linear", 6), ("norm1_context.linear", 6)) if double else (("norm.linear", 3),):
+        t, _ = awq(get(name + ".weight"), get(name + ".bias"), splits)
+        out.update({f"{block}.{name}.{k}": v for k, v in t.items()})
+    for name in ("norm_q", "norm_k") + (("norm_added_q", "norm_added_k") if double else ()):
+        out[f"{block}.{name}.weight"] = ("BF16", bf16_bytes(get(f"attn.{name}.weight")))
+    return out
+
+
+def flux1(folder, path, precision, rank):
+    source, taken, tensors = read_folder(folder), set(), {}
+    for block in sorted({".".join(n.split(".")[:2]) for n in source if "transformer_blocks." in n}):
+        tensors.update(flux1_block(source, block, precision, rank, taken))
+    for name, t in source.items():
+        if name not in taken:
+            tensors[name] = ("BF16", bf16_bytes(values(t)))
+    write(path, tensors, header(precision, rank))
+    print(path, os.path.getsize(path), "bytes,", len(taken), "tensors of blocks")
+
+
+def toybox(path, precision, rank):
+    source = read_folder(os.path.join(HERE, "..", "..", "models", "toybox", "transformer"))
+    matrix = lambda name: values(source[name])
     taken, tensors = set(), {}
     for name in sorted(source):
         if not name.endswith(".attention.to_q.weight"):
@@ -315,5 +371,7 @@ def toybox(path, precision, rank):
 if __name__ == "__main__":
     if sys.argv[1] == "cases":
         cases()
+    elif sys.argv[1] == "flux1":
+        flux1(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]) if len(sys.argv) > 5 else 16)
     else:
         toybox(sys.argv[2], sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 16)

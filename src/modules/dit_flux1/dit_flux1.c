@@ -83,8 +83,10 @@ static oq_status declare_single(oq_builder *b, const oq_dit_flux1 *s, oq_dit_flu
     OQ_TRY(oq_declare_vector(b, &l->norm_k, "attn.norm_k.weight", s->head_dim));
     OQ_TRY(oq_declare_attention(b, &l->attention, "attn", spec));
     OQ_TRY(oq_declare_linear(b, &l->mlp, "proj_mlp", F, D, OQ_BIAS | OQ_WANTS(OQ_FUSE_UNARY), NULL));
-    return oq_declare_linear(b, &l->out, "proj_out", D, D + F, OQ_BIAS | OQ_WANTS(OQ_FUSE_ADD | OQ_FUSE_PRE),
-                             NULL);
+    OQ_TRY(oq_declare_linear(b, &l->out, "proj_out", D, D + F, OQ_BIAS | OQ_WANTS(OQ_FUSE_ADD | OQ_FUSE_PRE),
+                             NULL));
+    const oq_column_part columns[] = {{"proj_out.attn", D}, {"proj_out.mlp", F}};
+    return oq_declare_columns(b, &l->out, columns, 2);
 }
 
 static oq_status declare_blocks(oq_builder *b, oq_dit_flux1 *s)
@@ -132,6 +134,10 @@ static const char *const class_names[] = {"FluxTransformer2DModel", NULL};
     {                                                                                                        \
         .from = "single_blocks.*." from_, .to = to_                                                          \
     }
+#define LATER(from_, to_)                                                                                    \
+    {                                                                                                        \
+        .from = from_, .to = to_, .read_only = true                                                          \
+    }
 #define T "transformer_blocks.*."
 #define S "single_transformer_blocks.*."
 /* The original release's names, as ComfyUI and GGUF files have them. */
@@ -165,12 +171,37 @@ static const oq_name_rule names[] = {
     SINGLE("norm.key_norm.scale", S "attn.norm_k.weight"),
     {.from = "final_layer.adaLN_modulation.1", .to = "norm_out.linear", .halves_swapped = true},
     {.from = "final_layer.linear", .to = "proj_out"},
+    /* nunchaku's files: products fused, the single blocks' last one cut by columns; the second spelling is that of its
+     * parts in diffusers' modules */
+    LATER(T "qkv_proj", T "attn.to_q," T "attn.to_k," T "attn.to_v"),
+    LATER(T "attn.to_qkv", T "attn.to_q," T "attn.to_k," T "attn.to_v"),
+    LATER(T "qkv_proj_context", T "attn.add_q_proj," T "attn.add_k_proj," T "attn.add_v_proj"),
+    LATER(T "attn.add_qkv_proj", T "attn.add_q_proj," T "attn.add_k_proj," T "attn.add_v_proj"),
+    LATER(T "norm_q", T "attn.norm_q"),
+    LATER(T "norm_k", T "attn.norm_k"),
+    LATER(T "norm_added_q", T "attn.norm_added_q"),
+    LATER(T "norm_added_k", T "attn.norm_added_k"),
+    LATER(T "out_proj", T "attn.to_out.0"),
+    LATER(T "out_proj_context", T "attn.to_add_out"),
+    LATER(T "mlp_fc1", T "ff.net.0.proj"),
+    LATER(T "mlp_fc2", T "ff.net.2"),
+    LATER(T "mlp_context_fc1", T "ff_context.net.0.proj"),
+    LATER(T "mlp_context_fc2", T "ff_context.net.2"),
+    LATER(S "qkv_proj", S "attn.to_q," S "attn.to_k," S "attn.to_v"),
+    LATER(S "attn.to_qkv", S "attn.to_q," S "attn.to_k," S "attn.to_v"),
+    LATER(S "norm_q", S "attn.norm_q"),
+    LATER(S "norm_k", S "attn.norm_k"),
+    LATER(S "mlp_fc1", S "proj_mlp"),
+    LATER(S "out_proj", S "proj_out.attn"),
+    LATER(S "attn.to_out", S "proj_out.attn"),
+    LATER(S "mlp_fc2", S "proj_out.mlp"),
     {0},
 };
 
 static const char *const signatures[] = {
     "time_text_embed.text_embedder.linear_1,single_transformer_blocks.0.proj_mlp",
     "vector_in.in_layer,double_blocks.0.img_attn.qkv",
+    "time_text_embed.text_embedder.linear_1,single_transformer_blocks.0.mlp_fc1",
     NULL,
 };
 
