@@ -132,6 +132,8 @@ extern const oq_format oq_format_q4_0, oq_format_q4_1, oq_format_q5_0, oq_format
 extern const oq_format oq_format_q2_k, oq_format_q3_k, oq_format_q4_k, oq_format_q5_k, oq_format_q6_k, oq_format_q8_k;
 extern const oq_format oq_format_iq4_nl, oq_format_iq4_xs, oq_format_tq1_0, oq_format_tq2_0;
 extern const oq_format oq_format_mxfp4_gguf, oq_format_nvfp4_gguf, oq_format_q1_0, oq_format_q2_0;
+extern const oq_format oq_format_iq2_xxs, oq_format_iq2_xs, oq_format_iq2_s, oq_format_iq3_xxs, oq_format_iq3_s;
+extern const oq_format oq_format_iq1_s, oq_format_iq1_m;
 
 extern const oq_format *const oq_format_list[]; /* NULL-terminated */
 const oq_format *oq_format_find(const char *name);

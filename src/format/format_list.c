@@ -55,6 +55,13 @@ const oq_format *const oq_format_list[] = {
     &oq_format_nvfp4_gguf,
     &oq_format_q1_0,
     &oq_format_q2_0,
+    &oq_format_iq2_xxs,
+    &oq_format_iq2_xs,
+    &oq_format_iq2_s,
+    &oq_format_iq3_xxs,
+    &oq_format_iq3_s,
+    &oq_format_iq1_s,
+    &oq_format_iq1_m,
     NULL,
 };
 

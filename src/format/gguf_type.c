@@ -4,8 +4,6 @@
 #include <ctype.h>
 #include <string.h>
 
-#define CODEBOOK                                                                                             \
-    "its weights are indices into a code book, which this build does not have: take a K, Q or IQ4 type"
 #define INTERMEDIATE "it holds activations, not weights"
 
 const oq_gguf_type oq_gguf_types[] = {
@@ -23,20 +21,20 @@ const oq_gguf_type oq_gguf_types[] = {
     {13, "Q5_K", 256, 176, NULL, &oq_format_q5_k, NULL},
     {14, "Q6_K", 256, 210, NULL, &oq_format_q6_k, NULL},
     {15, "Q8_K", 256, 292, NULL, &oq_format_q8_k, NULL},
-    {16, "IQ2_XXS", 256, 66, NULL, NULL, CODEBOOK},
-    {17, "IQ2_XS", 256, 74, NULL, NULL, CODEBOOK},
-    {18, "IQ3_XXS", 256, 98, NULL, NULL, CODEBOOK},
-    {19, "IQ1_S", 256, 50, NULL, NULL, CODEBOOK},
+    {16, "IQ2_XXS", 256, 66, NULL, &oq_format_iq2_xxs, NULL},
+    {17, "IQ2_XS", 256, 74, NULL, &oq_format_iq2_xs, NULL},
+    {18, "IQ3_XXS", 256, 98, NULL, &oq_format_iq3_xxs, NULL},
+    {19, "IQ1_S", 256, 50, NULL, &oq_format_iq1_s, NULL},
     {20, "IQ4_NL", 32, 18, NULL, &oq_format_iq4_nl, NULL},
-    {21, "IQ3_S", 256, 110, NULL, NULL, CODEBOOK},
-    {22, "IQ2_S", 256, 82, NULL, NULL, CODEBOOK},
+    {21, "IQ3_S", 256, 110, NULL, &oq_format_iq3_s, NULL},
+    {22, "IQ2_S", 256, 82, NULL, &oq_format_iq2_s, NULL},
     {23, "IQ4_XS", 256, 136, NULL, &oq_format_iq4_xs, NULL},
     {24, "I8", 1, 1, &oq_dtype_i8, NULL, NULL},
     {25, "I16", 1, 2, &oq_dtype_i16, NULL, NULL},
     {26, "I32", 1, 4, &oq_dtype_i32, NULL, NULL},
     {27, "I64", 1, 8, &oq_dtype_i64, NULL, NULL},
     {28, "F64", 1, 8, &oq_dtype_f64, NULL, NULL},
-    {29, "IQ1_M", 256, 56, NULL, NULL, CODEBOOK},
+    {29, "IQ1_M", 256, 56, NULL, &oq_format_iq1_m, NULL},
     {30, "BF16", 1, 2, &oq_dtype_bf16, NULL, NULL},
     {34, "TQ1_0", 256, 54, NULL, &oq_format_tq1_0, NULL},
     {35, "TQ2_0", 256, 66, NULL, &oq_format_tq2_0, NULL},

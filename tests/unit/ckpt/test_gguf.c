@@ -344,7 +344,7 @@ static void test_good_tensors(void **state)
     assert_true(q->n_dims == 2 && q->dim[0] == 3 && q->dim[1] == 64 && q->elems == 192);
     assert_true(h->n_dims == 6 && h->dim[0] == 3 && h->dim[5] == 2 && h->dtype == &oq_dtype_f16);
     assert_true(empty->elems == 0 && !empty->data);
-    assert_true(!iq->format && !iq->dtype && strcmp(iq->type_name, "IQ2_XXS") == 0 && iq->bytes == 66);
+    assert_true(iq->format == &oq_format_iq2_xxs && strcmp(iq->type_name, "IQ2_XXS") == 0 && iq->bytes == 66);
     assert_true((size_t)(h->data - q->data) == 128);
     oq_ckpt_close(ckpt);
 }

@@ -109,9 +109,10 @@ typedef struct recipe {
         type; /* of the layers that the network lets quantize; rows that do not fit as the format's tool does */
     const char *kept; /* of the others: "BF16" or a type */
     const char *prefix;
-    bool original;              /* names of the original release: q, k and v are one tensor */
-    const char *q, *k, *w3;     /* types of these parts; NULL: `type` */
-    const char *odd, *odd_type; /* one tensor of a type of its own */
+    bool original;                /* names of the original release: q, k and v are one tensor */
+    const char *q, *k, *w3;       /* types of these parts; NULL: `type` */
+    const char *odd, *odd_type;   /* one tensor of a type of its own */
+    const oq_ckpt_tensor *values; /* that one's values; NULL: its own */
 } recipe;
 
 static bool is_kept(const char *name)
@@ -149,7 +150,8 @@ static void spell(const recipe *r, const char *name, char *out, size_t n)
 
 static void put_tensor(gguf_writer *w, const oq_ckpt *ckpt, const oq_ckpt_tensor *t, const recipe *r)
 {
-    const oq_ckpt_tensor *parts[3] = {t};
+    const bool replaced = r->values && strcmp(r->odd, t->name) == 0;
+    const oq_ckpt_tensor *parts[3] = {replaced ? r->values : t};
     char name[512], other[512];
     int n_parts = 1;
     const char *q = strstr(t->name, "to_q.");
@@ -287,6 +289,36 @@ static void test_apart_in_f32(void **state)
     free(dir);
 }
 
+/* A layer in indices into a code book gives what its decoded values give. */
+static void test_code_books(void **state)
+{
+    static const char name[] = "layers.3.feed_forward.w2.weight";
+    static const char *const types[] = {"IQ3_S", "IQ2_XXS", "IQ1_S"};
+    oq_env *env = *state;
+    char *dir = strdup(scratch_dir(OMNIQ_BINARY_DIR, "gguf-books"));
+    for (size_t i = 0; i < OQ_COUNT(types); i++) {
+        recipe r = {.type = "BF16", .kept = "BF16", .prefix = "", .odd = name, .odd_type = types[i]};
+        oq_ckpt *ckpt = NULL;
+        outcome books = run(env, "transformer", write_transformer(env, dir, &r));
+        assert_non_null(strstr(books.plan, i == 0 ? "\"iq3_s\"" : i == 1 ? "\"iq2_xxs\"" : "\"iq1_s\""));
+        assert_int_equal(oq_ckpt_open(env, scratch_path(dir, "transformer.gguf"), &ckpt), OQ_OK);
+        oq_ckpt_tensor values = *oq_ckpt_find(ckpt, name);
+        float *x = malloc((size_t)values.elems * sizeof *x);
+        assert_non_null(x);
+        values.format->decode_row(values.format, x, &(oq_planes){{values.data}}, 0, 1, values.elems);
+        values.dtype = &oq_dtype_f32, values.format = NULL, values.data = (const uint8_t *)x;
+        r.odd_type = "F32", r.values = &values;
+        outcome plain = run(env, "transformer", write_transformer(env, dir, &r));
+        printf("%s: %.1f dB to its decoded values\n", types[i], psnr(&books, &plain));
+        assert_true(psnr(&books, &plain) > 50);
+        drop(&books);
+        drop(&plain);
+        free(x);
+        oq_ckpt_close(ckpt);
+    }
+    free(dir);
+}
+
 /* ---- text encoders ------------------------------------------------------------------------------------------------ */
 
 static void llama_name(const char *name, char *out, size_t n)
@@ -413,10 +445,10 @@ static void test_refusals(void **state)
                 .kept = "BF16",
                 .prefix = "",
                 .odd = "layers.3.feed_forward.w2.weight",
-                .odd_type = "IQ2_XXS"};
+                .odd_type = "Q8_1"};
     snprintf(path, sizeof path, "%s", write_transformer(env, dir, &r));
     refused(env, "transformer", path, OQ_E_UNSUPPORTED,
-            "tensor 'layers.3.feed_forward.w2.weight' is IQ2_XXS: its weights are indices into a code book");
+            "tensor 'layers.3.feed_forward.w2.weight' is Q8_1: it holds activations, not weights");
     refused(env, "transformer", OMNIQ_SOURCE_DIR "/tests/data/quant/gguf/all_types.gguf", OQ_E_MISMATCH,
             "its 19 tensors (the first is 'blk.0.f16.weight') are no network that this build knows");
     free(dir);
@@ -429,6 +461,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_parts_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(test_apart_in_f32, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_code_books, setup, teardown),
         cmocka_unit_test_setup_teardown(test_text_encoder, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gguf_model, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
