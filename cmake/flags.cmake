@@ -17,8 +17,8 @@ set(OMNIQ_ISA_avxvnni ${OMNIQ_ISA_avx2} -mavxvnni)
 set(OMNIQ_ISA_avx512 ${OMNIQ_ISA_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 set(OMNIQ_ISA_avx512vnni ${OMNIQ_ISA_avx512} -mavx512vnni)
 set(OMNIQ_ISA_avx512vbmi ${OMNIQ_ISA_avx512} -mavx512vbmi)
-set(OMNIQ_ISA_avx512bf16 ${OMNIQ_ISA_avx512} -mavx512bf16)
-set(OMNIQ_ISA_amx ${OMNIQ_ISA_avx512bf16} -mavx512vnni -mavx512vbmi -mamx-tile -mamx-int8 -mamx-bf16)
+set(OMNIQ_ISA_avx512bf16 ${OMNIQ_ISA_avx512vbmi} -mavx512bf16)
+set(OMNIQ_ISA_amx ${OMNIQ_ISA_avx512bf16} -mavx512vnni -mamx-tile -mamx-int8 -mamx-bf16)
 
 # linear_wf32_af32_avx2.c gets OMNIQ_ISA_avx2, and so on; "_ref.c" gets nothing.
 function(omniq_isa_flags)

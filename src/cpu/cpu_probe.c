@@ -40,7 +40,8 @@ static uint64_t probe_avx512(unsigned leaf7_b, unsigned leaf7_c, unsigned leaf7_
     uint64_t features = OQ_CPU_AVX512;
     if (leaf7_c & 1u << 11) features |= OQ_CPU_AVX512VNNI;
     if (leaf7_c & 1u << 1) features |= OQ_CPU_AVX512VBMI;
-    if (leaf7_1_a & 1u << 5) features |= OQ_CPU_AVX512BF16;
+    /* kernels of bf16 pairs decode codes by permutations of bytes */
+    if (leaf7_1_a & 1u << 5 && features & OQ_CPU_AVX512VBMI) features |= OQ_CPU_AVX512BF16;
     return features;
 }
 

@@ -15,6 +15,7 @@
 #define oq_panel_i8_amx_fuses oq_panel_i8_amx_model_fuses
 #define oq_linear_wbf16_abf16_amx oq_linear_wbf16_abf16_amx_model
 #define oq_linear_wfp8_abf16_amx oq_linear_wfp8_abf16_amx_model
+#define oq_linear_wi8_abf16_amx oq_linear_wi8_abf16_amx_model
 #define oq_linear_wfp8_afp8_amx oq_linear_wfp8_afp8_amx_model
 #define oq_linear_wi8_ai8_amx oq_linear_wi8_ai8_amx_model
 

@@ -205,10 +205,11 @@ static void multiply(void *user, int64_t task, int worker)
         const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
         for (int64_t p = 0; p < panels; p++) {
             const void *const b = e->decode(job, buffer, panel_of(job, panel, run, p), first, count);
-            for (int64_t i = 0; i < rows; i += e->mr)
-                e->micro[oq_min_i64(e->mr, rows - i)](a + (size_t)i * job->lda, job->lda, b,
-                                                      count / OQ_PANEL_UNROLL,
-                                                      c + (size_t)p * c_bytes + (size_t)(i * e->nr) * 4);
+            for (int64_t i = 0, n; i < rows; i += n) {
+                n = oq_ceil_div(rows - i, oq_ceil_div(rows - i, e->mr)); /* tiles of nearly one height */
+                e->micro[n](a + (size_t)i * job->lda, job->lda, b, count / OQ_PANEL_UNROLL,
+                            c + (size_t)p * c_bytes + (size_t)(i * e->nr) * 4);
+            }
         }
     }
     for (int64_t p = 0; p < run; p++)

@@ -7,6 +7,37 @@
 
 enum { MR = 12, NR = 32, STEP = 4 };
 
+typedef enum few_kind { FEW_I8 } few_kind;
+typedef struct few_codes { /* nothing is decoded */
+    char none;
+} few_codes;
+
+#include "cpu/linear/linear_few_512.h"
+
+OQ_INLINE few_codes few_codes_of(few_kind kind)
+{
+    (void)kind;
+    return (few_codes){0};
+}
+
+OQ_INLINE vf few_dot(vf sum, __m512i x, __m512i w)
+{
+    return _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_castps_si512(sum), x, w));
+}
+
+OQ_INLINE const char *few_load(__m512i w[2], const char *at, const few_codes *codes, few_kind kind)
+{
+    (void)codes, (void)kind;
+    return few_load_plain(w, at);
+}
+
+FEW_TABLE(few_i8, FEW_I8)
+
+static void few(const oq_panel_job *job, float *c, int64_t panel)
+{
+    few_run(few_i8, job, c, panel);
+}
+
 MICRO_TABLE(micro, "vpdpbusd")
 
 static void prologue(const oq_panel_job *job, int64_t row)
@@ -28,6 +59,8 @@ static const oq_panel_engine engine = {.mr = MR,
                                        .micro = micro,
                                        .prologue = prologue,
                                        .decode = decode,
+                                       .few = few,
+                                       .few_rows = few_rows,
                                        .store = oq_panel_store_avx512};
 
 OQ_PANEL_ENGINE_DEFINE(i8_avx512vnni, &engine)
