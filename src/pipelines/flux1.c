@@ -230,13 +230,14 @@ static void unscale(const oq_packed_run *r, float *packed)
 static oq_status run(oq_exec *ex, const void *self, const oq_request *request, oq_output *out)
 {
     const flux1 *f = self;
+    const oq_image_vae image = oq_image_vae_kl(f->vae);
     flux1_run state = {.f = f};
     const oq_packed_family family = {.vae = f->vae,
                                      .channels = f->vae->latent_channels,
                                      .scale = oq_vae_kl_scale(f->vae),
                                      .schedule = &f->schedule,
                                      .mu = (double)NAN,
-                                     .from_image = request->n_images > 0,
+                                     .image = request->n_images > 0 ? &image : NULL,
                                      .guided = request->true_cfg > 1 && request->negative,
                                      .guidance = request->true_cfg,
                                      .condition = condition,

@@ -270,13 +270,14 @@ static oq_status encode_reference(oq_exec *ex, oq_arena *arena, flux2_run *run, 
     const oq_flux2 *f = run->f;
     const int64_t cell = OQ_PACKED_PATCH * oq_vae_kl_scale(f->vae);
     const oq_dit_flux2_grid *grid = &run->grids[1 + index];
+    const oq_image_vae vae = oq_image_vae_kl(f->vae);
     float *moments = NULL;
     oq_image fitted = {0};
     char key[32];
     snprintf(key, sizeof key, "input.%d", index);
     if (!ex->measure) OQ_TRY(fit_reference(ex->env, image, cell, &fitted));
     oq_status st =
-        oq_image_encode(ex, arena, f->vae, &fitted, grid->columns * cell, grid->rows * cell, key, &moments);
+        oq_image_encode(ex, arena, &vae, &fitted, grid->columns * cell, grid->rows * cell, key, &moments);
     oq_image_deinit(ex->env, &fitted);
     if (st == OQ_OK && !ex->measure) st = pack_reference(ex, arena, run, grid, moments, index, tokens);
     return st;

@@ -8,6 +8,48 @@
 #include <math.h>
 #include <string.h>
 
+/* ---- autoencoders -------------------------------------------------------------------------------------- */
+
+static oq_status encode_kl(oq_exec *ex, const void *self, oq_tensor x, int64_t h, int64_t w, oq_tensor y)
+{
+    return oq_vae_kl_encode(ex, self, x, h, w, y);
+}
+
+static float normalize_kl(const oq_dtype *dtype, const void *self, int64_t channel, float sample)
+{
+    const oq_vae_kl *vae = self;
+    (void)channel;
+    return oq_value_round(dtype, oq_value_round(dtype, sample - (float)vae->shift_factor) *
+                                     (float)vae->scaling_factor);
+}
+
+oq_image_vae oq_image_vae_kl(const oq_vae_kl *vae)
+{
+    return (oq_image_vae){vae, oq_vae_kl_scale(vae), vae->latent_channels, encode_kl, normalize_kl};
+}
+
+static oq_status encode_wan(oq_exec *ex, const void *self, oq_tensor x, int64_t h, int64_t w, oq_tensor y)
+{
+    const oq_vae_wan_args args = {.frames = 1, .h = h, .w = w};
+    return oq_vae_wan_encode(ex, self, &args, x, y);
+}
+
+/* Both statistics are of the type first. */
+static float normalize_wan(const oq_dtype *dtype, const void *self, int64_t channel, float sample)
+{
+    const oq_vae_wan *vae = self;
+    const float mean = oq_value_round(dtype, vae->mean[channel]);
+    const float inverse = oq_value_round(dtype, 1.0f / oq_value_round(dtype, vae->std[channel]));
+    return oq_value_round(dtype, oq_value_round(dtype, sample - mean) * inverse);
+}
+
+oq_image_vae oq_image_vae_wan(const oq_vae_wan *vae)
+{
+    return (oq_image_vae){vae, oq_vae_wan_scale(vae), vae->z_dim, encode_wan, normalize_wan};
+}
+
+/* ---- pictures ------------------------------------------------------------------------------------------ */
+
 /* Bytes to [-1, 1] in rows of pixels, as float32 arithmetic has it. */
 static void to_values(const oq_image *image, float *rows)
 {
@@ -25,11 +67,11 @@ static oq_status trace_picture(oq_exec *ex, oq_arena *arena, const float *rows, 
     return oq_trace_host(ex, trace, &oq_dtype_f32, planes, (int64_t[]){1, 3, height, width}, 4);
 }
 
-oq_status oq_image_encode(oq_exec *ex, oq_arena *arena, const oq_vae_kl *vae, const oq_image *image,
+oq_status oq_image_encode(oq_exec *ex, oq_arena *arena, const oq_image_vae *vae, const oq_image *image,
                           int64_t width, int64_t height, const char *trace, float **moments)
 {
-    const int64_t scale = oq_vae_kl_scale(vae), n = width * height, L = 2 * vae->latent_channels;
-    const int64_t cells = n / (scale * scale), most = 3 * n > cells * L ? 3 * n : cells * L;
+    const int64_t n = width * height, L = 2 * vae->channels, cells = n / (vae->scale * vae->scale),
+                  most = 3 * n > cells * L ? 3 * n : cells * L;
     const oq_mark mark = oq_mark_get(ex);
     float *rows = NULL;
     void *packed = NULL;
@@ -45,7 +87,7 @@ oq_status oq_image_encode(oq_exec *ex, oq_arena *arena, const oq_vae_kl *vae, co
         oq_values_round(ex->compute, packed, rows, 3 * n);
     }
     OQ_TRY(oq_upload(ex, x, packed));
-    OQ_TRY(oq_vae_kl_encode(ex, vae, x, height, width, y));
+    OQ_TRY(vae->encode(ex, vae->self, x, height, width, y));
     if (!ex->measure) {
         OQ_TRY(oq_download(ex, packed, y));
         oq_values_widen(ex->compute, rows, packed, cells * L);
@@ -79,8 +121,8 @@ oq_status oq_image_fit(oq_env *env, const oq_image *image, int64_t width, int64_
                   : oq_image_resize(env, image, width, height, out);
 }
 
-oq_status oq_image_encode_first(oq_exec *ex, oq_arena *arena, const oq_vae_kl *vae, const oq_request *request,
-                                float **moments)
+oq_status oq_image_encode_first(oq_exec *ex, oq_arena *arena, const oq_image_vae *vae,
+                                const oq_request *request, float **moments)
 {
     oq_image fitted = {0};
     if (!ex->measure)
@@ -93,13 +135,13 @@ oq_status oq_image_encode_first(oq_exec *ex, oq_arena *arena, const oq_vae_kl *v
 
 static void sample_latents(const oq_dtype *dtype, const oq_image_begin *b, const float *noise, float *x)
 {
-    const float shift = (float)b->vae->shift_factor, scaling = (float)b->vae->scaling_factor;
+    const int64_t of_channel = b->n / b->vae->channels;
     for (int64_t i = 0; i < b->n; i++) {
         const float variance = fminf(fmaxf(b->moments[b->n + i], -30.0f), 20.0f);
         const float deviation = oq_value_round(dtype, expf(oq_value_round(dtype, 0.5f * variance)));
         const float spread = oq_value_round(dtype, deviation * oq_value_round(dtype, noise[i]));
         const float sample = oq_value_round(dtype, b->moments[i] + spread);
-        x[i] = oq_value_round(dtype, oq_value_round(dtype, sample - shift) * scaling);
+        x[i] = b->vae->normalize(dtype, b->vae->self, i / of_channel, sample);
     }
 }
 

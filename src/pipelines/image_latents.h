@@ -1,4 +1,4 @@
-/* image_latents.h -- pictures that a request begins with, through an AutoencoderKL to latents. Resizing is Pillow's LANCZOS
+/* image_latents.h -- pictures that a request begins with, through an autoencoder to latents. Resizing is Pillow's LANCZOS
  * as the pipelines have it; arithmetic is rounded where a model in the compute type rounds. */
 #ifndef OQ_PIPELINES_IMAGE_LATENTS_H
 #define OQ_PIPELINES_IMAGE_LATENTS_H
@@ -6,23 +6,36 @@
 #include "base/arena.h"
 #include "media/image.h"
 #include "modules/vae_kl/vae_kl.h"
+#include "modules/vae_wan/vae_wan.h"
 #include "pipelines/pipeline.h"
 
-/* moments: host [2 latent_channels, height/scale * width/scale] planes, mean then log variance, in `arena`. In measure
+/* An autoencoder as these functions see it. */
+typedef struct oq_image_vae {
+    const void *self;
+    int64_t scale, channels; /* pixels of a latent's side; of latents */
+    /* x: [h w, 3] in [-1, 1]; y: [h/scale w/scale, 2 channels], mean then log variance */
+    oq_status (*encode)(oq_exec *ex, const void *self, oq_tensor x, int64_t h, int64_t w, oq_tensor y);
+    /* The latent of one value of a sample, rounded to dtype after each operation. */
+    float (*normalize)(const oq_dtype *dtype, const void *self, int64_t channel, float sample);
+} oq_image_vae;
+oq_image_vae oq_image_vae_kl(const oq_vae_kl *vae);
+oq_image_vae oq_image_vae_wan(const oq_vae_wan *vae); /* one frame */
+
+/* moments: host [2 channels, height/scale * width/scale] planes, mean then log variance, in `arena`. In measure
  * mode `image` may be NULL: the size is given. trace: key of the picture ("input.0"), or NULL. */
-oq_status oq_image_encode(oq_exec *ex, oq_arena *arena, const oq_vae_kl *vae, const oq_image *image, int64_t width,
+oq_status oq_image_encode(oq_exec *ex, oq_arena *arena, const oq_image_vae *vae, const oq_image *image, int64_t width,
                           int64_t height, const char *trace, float **moments);
 /* The picture in another size; middle true: cut out of the middle instead. `out` is the caller's (oq_image_deinit). */
 oq_status oq_image_fit(oq_env *env, const oq_image *image, int64_t width, int64_t height, bool middle, oq_image *out);
 
 /* The request's first picture, resized to the request's size, as oq_image_encode gives it. */
-oq_status oq_image_encode_first(oq_exec *ex, oq_arena *arena, const oq_vae_kl *vae, const oq_request *request,
+oq_status oq_image_encode_first(oq_exec *ex, oq_arena *arena, const oq_image_vae *vae, const oq_request *request,
                                 float **moments);
-/* Where denoising begins: sigma * noise + (1 - sigma) * x, x = (sample - shift) * scaling, planes of n values for each
+/* Where denoising begins: sigma * noise + (1 - sigma) * x, x the normalized sample, planes of n values for each
  * item, handed to `put`. An item's generator draws the sample (mean + exp(log variance / 2) * …) first, then the
  * noise; a shared one draws the sample once. `shape` is for the trace of x. */
 typedef struct oq_image_begin {
-    const oq_vae_kl *vae;
+    const oq_image_vae *vae;
     const oq_request *request;
     const float *moments;
     int64_t n_items, n, shape[4];

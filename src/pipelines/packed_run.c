@@ -2,7 +2,6 @@
 #include "pipelines/packed_run.h"
 
 #include "pipelines/decode_kl.h"
-#include "pipelines/image_latents.h"
 #include "pipelines/latents.h"
 
 #include <math.h>
@@ -72,9 +71,9 @@ static void pack(const oq_packed_run *r, float *planes, float *tokens)
 
 static oq_status encode_image(oq_packed_run *r)
 {
-    if (!r->family->from_image) return OQ_OK;
+    if (!r->family->image) return OQ_OK;
     r->first_step = oq_image_first_step(r->req->steps, r->req->strength);
-    return oq_image_encode_first(r->ex, &r->arena, r->family->vae, r->req, &r->moments);
+    return oq_image_encode_first(r->ex, &r->arena, r->family->image, r->req, &r->moments);
 }
 
 static void put_item(void *user, int64_t item, float *planes)
@@ -86,7 +85,7 @@ static void put_item(void *user, int64_t item, float *planes)
 static oq_status begin_from_image(oq_packed_run *r)
 {
     const oq_image_begin begin = {
-        .vae = r->family->vae,
+        .vae = r->family->image,
         .request = r->req,
         .moments = r->moments,
         .n_items = r->n_items,
@@ -102,7 +101,7 @@ static oq_status make_noise(oq_packed_run *r)
 {
     if (r->ex->measure) return OQ_OK;
     float *drawn = r->predictions; /* n_items * elems of it, not needed yet */
-    if (r->family->from_image) {
+    if (r->family->image) {
         OQ_TRY(begin_from_image(r));
         return trace_items(r, "noise", r->latents);
     }

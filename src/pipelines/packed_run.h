@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "modules/vae_kl/vae_kl.h"
+#include "pipelines/image_latents.h"
 #include "pipelines/pipeline.h"
 #include "pipelines/run_parts.h"
 #include "sched/flow_euler.h"
@@ -21,7 +22,7 @@ typedef struct oq_packed_family {
     /* Noise is drawn as planes of latents and packed (FLUX.1), or as planes of a token's values (FLUX.2). */
     bool noise_by_token;
     double mu;                /* of the schedule; NAN: linear in the tokens */
-    bool from_image;          /* the first picture of the request, noised, is where denoising begins */
+    const oq_image_vae *image; /* denoising begins with the request's first picture, noised; NULL: with noise */
     int64_t extra;            /* tokens behind each item's own that only the transformer sees: */
     const float *extra_tokens; /* [extra, width]; NULL while measuring */
     bool guided;              /* a second forward with the negative prompt */

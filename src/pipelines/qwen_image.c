@@ -46,6 +46,7 @@ static oq_status check(oq_env *env, const void *self, const oq_request *request)
     OQ_TRY(oq_request_check_schedule(env, request));
     OQ_TRY(oq_request_check_guidance(env, request));
     OQ_TRY(oq_request_check_plain_guidance(env, request, "Qwen-Image"));
+    OQ_TRY(oq_request_check_strength(env, request));
     return oq_request_check_texts(env, request, QWEN_IMAGE_MAX_TOKENS);
 }
 
@@ -70,11 +71,11 @@ static const oq_pipeline_recipe recipes[] = {
 const oq_pipeline_type oq_pipeline_qwen_image = {
     .name = "qwen-image",
     .class_name = "QwenImagePipeline",
-    .task = "text-to-image",
+    .task = "text-to-image, image-to-image",
     .help = "Qwen-Image; the guidance scale works with a negative prompt (give \" \" for none), at the cost "
             "of two "
             "forward passes a step.",
-    .takes = OQ_TAKES_TILES,
+    .takes = OQ_TAKES_IMAGE | OQ_TAKES_STRENGTH | OQ_TAKES_TILES,
     .components = components,
     .n_components = OQ_COUNT(components),
     .recipes = recipes,

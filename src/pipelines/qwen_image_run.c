@@ -225,10 +225,12 @@ static oq_status walk(oq_exec *ex, oq_arena *arena, q_run *run, const oq_request
 {
     enum { CELL = OQ_PACKED_PATCH * OQ_PACKED_PATCH };
     const qwen_image *q = run->q;
+    const oq_image_vae image = oq_image_vae_wan(q->vae);
     const oq_packed_family family = {.channels = q->vae->z_dim,
                                      .scale = oq_vae_wan_scale(q->vae),
                                      .schedule = &q->schedule,
                                      .mu = (double)NAN,
+                                     .image = request->n_images > 0 ? &image : NULL,
                                      .guided = request->guidance > 1 && request->negative,
                                      .guidance = request->guidance,
                                      .keeps_length = true,

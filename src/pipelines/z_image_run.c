@@ -30,6 +30,7 @@ typedef struct z_run {
     void *staging;                       /* [n_rows, elems] of the compute type */
     oq_run_times times;                  /* model_t = (1000 - timestep) / 1000 */
     int first_step; /* of those that run: steps before it are left out (image to image) */
+    oq_image_vae image;
     float *moments; /* of the picture that the request begins with; NULL: none */
     oq_tensor x, y; /* [n_items * C, h w], [n_rows * C, h w] */
 } z_run;
@@ -84,7 +85,7 @@ static oq_status encode_image(z_run *r)
 {
     if (r->req->n_images == 0) return OQ_OK;
     r->first_step = oq_image_first_step(r->req->steps, r->req->strength);
-    return oq_image_encode_first(r->ex, &r->arena, r->z->vae, r->req, &r->moments);
+    return oq_image_encode_first(r->ex, &r->arena, &r->image, r->req, &r->moments);
 }
 
 static void put_item(void *user, int64_t item, float *planes)
@@ -95,7 +96,7 @@ static void put_item(void *user, int64_t item, float *planes)
 
 static oq_status begin_from_image(z_run *r)
 {
-    const oq_image_begin begin = {.vae = r->z->vae,
+    const oq_image_begin begin = {.vae = &r->image,
                                   .request = r->req,
                                   .moments = r->moments,
                                   .n_items = r->n_items,
@@ -338,6 +339,7 @@ static oq_status walk(void *user)
 
 oq_status z_image_run(oq_exec *ex, const void *self, const oq_request *request, oq_output *out)
 {
-    z_run r = {.ex = ex, .z = self, .req = request, .out = out};
+    const z_image *z = self;
+    z_run r = {.ex = ex, .z = z, .req = request, .out = out, .image = oq_image_vae_kl(z->vae)};
     return oq_run_walk(ex, &r.arena, walk, &r);
 }

@@ -26,21 +26,25 @@ def uniform(name, n):
     return (z >> np.uint64(48)).astype(np.float32) / np.float32(32768) - np.float32(1)
 
 
-W, H = 96, 80
-u = uniform("image.ref0", 3 * W * H)
-small = np.floor((u + 1) * 128).astype(np.uint8).reshape(H, W, 3)
-image = Image.fromarray(small).resize((144, 112), Image.Resampling.LANCZOS)
+def main():
+    W, H = 96, 80
+    u = uniform("image.ref0", 3 * W * H)
+    small = np.floor((u + 1) * 128).astype(np.uint8).reshape(H, W, 3)
+    image = Image.fromarray(small).resize((144, 112), Image.Resampling.LANCZOS)
 
-base = ZImagePipeline.from_pretrained(f"{ROOT}/models/toybox", torch_dtype=torch.float32)
-pipe = ZImageImg2ImgPipeline(**base.components)
-out, first = {}, []
-scale = pipe.scheduler.scale_noise
-pipe.scheduler.scale_noise = lambda *a, **k: first.append((a[0].clone(), scale(*a, **k))) or first[-1][1]
-states = []
-picture = pipe("a large red ball to the left of a small blue star on a cream background", image=image, strength=0.7, height=112, width=144,
-               num_inference_steps=6, guidance_scale=0.0, generator=torch.Generator("cpu").manual_seed(11),
-               callback_on_step_end=lambda p, i, t, k: states.append(k["latents"].clone()) or k, output_type="np").images[0]
-c = lambda t: np.ascontiguousarray(t.float().numpy())
-save_file({"input.0.latents": c(first[0][0]), "noise": c(first[0][1]), "latents": c(states[-1]),
-           "image": np.ascontiguousarray(np.round(picture * 255).astype(np.uint8)), "steps": np.array([len(states)], dtype=np.int32)}, f"{ROOT}/tests/data/parity/from_image.safetensors")
-print(len(states), first[0][1].shape, os.path.getsize(f"{ROOT}/tests/data/parity/from_image.safetensors"))
+    base = ZImagePipeline.from_pretrained(f"{ROOT}/models/toybox", torch_dtype=torch.float32)
+    pipe = ZImageImg2ImgPipeline(**base.components)
+    out, first = {}, []
+    scale = pipe.scheduler.scale_noise
+    pipe.scheduler.scale_noise = lambda *a, **k: first.append((a[0].clone(), scale(*a, **k))) or first[-1][1]
+    states = []
+    picture = pipe("a large red ball to the left of a small blue star on a cream background", image=image, strength=0.7, height=112, width=144,
+                   num_inference_steps=6, guidance_scale=0.0, generator=torch.Generator("cpu").manual_seed(11),
+                   callback_on_step_end=lambda p, i, t, k: states.append(k["latents"].clone()) or k, output_type="np").images[0]
+    c = lambda t: np.ascontiguousarray(t.float().numpy())
+    save_file({"input.0.latents": c(first[0][0]), "noise": c(first[0][1]), "latents": c(states[-1]),
+               "image": np.ascontiguousarray(np.round(picture * 255).astype(np.uint8)), "steps": np.array([len(states)], dtype=np.int32)}, f"{ROOT}/tests/data/parity/from_image.safetensors")
+    print(len(states), first[0][1].shape, os.path.getsize(f"{ROOT}/tests/data/parity/from_image.safetensors"))
+
+
+if __name__ == "__main__": main()
