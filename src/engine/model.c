@@ -99,6 +99,8 @@ static oq_status open_component(oq_env *env, oq_model *model, const oq_options *
                                   .class_name = c->class_name,
                                   .module = module,
                                   .config = c->config,
+                                  .trim = want->trim,
+                                  .model_index = model->folder->index,
                                   .ckpt = model->ckpts[i],
                                   .wide = want->wide,
                                   .denoiser = want->quantizable && !want->encoder};

@@ -49,7 +49,8 @@ static oq_status push(oq_builder *b, oq_item item)
         b->items = items;
         b->capacity = capacity;
     }
-    b->items[b->n_items++] = item;
+    b->items[b->n_items] = item;
+    b->items[b->n_items++].unused = b->unused;
     return OQ_OK;
 }
 

@@ -124,6 +124,7 @@ typedef enum oq_item_kind { OQ_ITEM_LINEAR, OQ_ITEM_VECTOR, OQ_ITEM_TABLE, OQ_IT
 
 typedef struct oq_item {
     oq_item_kind kind;
+    bool         unused; /* the file has it, what was built never runs it: claimed, checked, not loaded */
     union {
         oq_linear    *linear;
         oq_vector    *vector;
@@ -140,6 +141,7 @@ typedef struct oq_builder {
     oq_arena   *arena;     /* of the model: names and parts live there */
     const char *component; /* "transformer" */
     char       *scope;     /* "layers.0." of the moment; never NULL */
+    bool        unused;    /* of what is declared from here on, see oq_item */
     oq_item    *items;     /* in declaration order */
     size_t      n_items, capacity;
 } oq_builder;

@@ -42,6 +42,19 @@ static oq_status check_fit(oq_env *env, const oq_flux2 *f)
     return OQ_OK;
 }
 
+static int64_t tap(const oq_te_qwen3 *encoder, int64_t i)
+{
+    return encoder->n_layers * (i + 1) / 4;
+}
+
+void oq_flux2_trim_encoder(const oq_json *model_index, void *self)
+{
+    oq_te_qwen3 *encoder = self;
+    (void)model_index;
+    encoder->n_run = tap(encoder, OQ_FLUX2_TAPS - 1);
+    encoder->norm_unused = true;
+}
+
 oq_status oq_flux2_init(oq_env *env, const oq_pipeline_setup *setup, const oq_flux2_words *words, oq_flux2 *f)
 {
     f->words = words;
@@ -49,7 +62,7 @@ oq_status oq_flux2_init(oq_env *env, const oq_pipeline_setup *setup, const oq_fl
     f->dit = setup->modules[1];
     f->vae = setup->modules[2];
     for (int64_t i = 0; i < OQ_FLUX2_TAPS; i++) /* a quarter, half and three quarters of the layers */
-        f->taps[i] = f->encoder->n_layers * (i + 1) / 4;
+        f->taps[i] = tap(f->encoder, i);
     OQ_TRY(oq_setup_check_scheduler(env, setup, words->family, "FlowMatchEulerDiscreteScheduler"));
     OQ_TRY(check_fit(env, f));
     OQ_TRY(oq_flow_euler_parse(env, setup->scheduler, &f->schedule));

@@ -31,6 +31,8 @@ typedef struct oq_flux2 {
 } oq_flux2;
 
 oq_status oq_flux2_init(oq_env *env, const oq_pipeline_setup *setup, const oq_flux2_words *words, oq_flux2 *f);
+/* The trim of its text encoder: nothing behind the last tap is run. */
+void oq_flux2_trim_encoder(const oq_json *model_index, void *self);
 void oq_flux2_deinit(oq_env *env, void *self);
 oq_status oq_flux2_check(oq_env *env, const oq_flux2 *f, const oq_request *request);
 /* guided: a second forward against the negative prompt. */

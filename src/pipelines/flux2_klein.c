@@ -53,7 +53,7 @@ static oq_status run(oq_exec *ex, const void *self, const oq_request *request, o
 }
 
 static const oq_pipeline_component components[] = {
-    {.name = "text_encoder", .quantizable = true, .encoder = true},
+    {.name = "text_encoder", .quantizable = true, .encoder = true, .trim = oq_flux2_trim_encoder},
     {.name = "transformer", .quantizable = true},
     {.name = "vae"},
 };

@@ -58,6 +58,8 @@ typedef struct oq_pipeline_component {
     bool quantizable;
     bool encoder;
     bool wide; /* float32 in every run, as the original's recipe has it; `run` sets ex->compute for it */
+    /* Tells the network what of it this family never runs (it declares that as unused); NULL: all of it is run. */
+    void (*trim)(const oq_json *model_index, void *self);
     bool
         optional; /* a folder may lack it (model_index.json names none): its entry of `modules` is NULL then */
 } oq_pipeline_component;

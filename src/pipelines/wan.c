@@ -40,6 +40,17 @@ static oq_status check_fit(oq_env *env, const wan *w)
     return OQ_OK;
 }
 
+static bool expands_timesteps(const oq_json *index)
+{
+    return oq_json_bool(oq_json_get(index, "expand_timesteps"), false);
+}
+
+/* From text alone nothing is encoded. */
+static void trim_text_to_video(const oq_json *model_index, void *self)
+{
+    ((oq_vae_wan *)self)->encoder_unused = !expands_timesteps(model_index);
+}
+
 static oq_status read_index(oq_env *env, const oq_json *index, wan *w)
 {
     const oq_json *ratio = oq_json_get(index, "boundary_ratio");
@@ -48,7 +59,7 @@ static oq_status read_index(oq_env *env, const oq_json *index, wan *w)
     if (!(share >= 0 && share <= 1))
         return oq_fail(env, OQ_E_FORMAT,
                        "model_index.json: 'boundary_ratio' is %g, it must be a number from 0 to 1", share);
-    w->expand_timesteps = oq_json_bool(oq_json_get(index, "expand_timesteps"), false);
+    w->expand_timesteps = expands_timesteps(index);
     w->boundary = share; /* times the training steps, once they are read */
     return OQ_OK;
 }
@@ -138,12 +149,16 @@ static oq_status check(oq_env *env, const void *self, const oq_request *request)
 
 /* ---- rows of the pipeline list ------------------------------------------------------------------------- */
 
-static const oq_pipeline_component components[] = {
-    {.name = "text_encoder", .quantizable = true, .encoder = true},
-    {.name = "transformer", .quantizable = true},
-    {.name = "transformer_2", .quantizable = true, .optional = true},
-    {.name = "vae", .wide = true}, /* the documented recipe: the autoencoder in float32, the rest in BF16 */
-};
+/* The documented recipe: the autoencoder in float32, the rest in BF16. */
+#define WAN_COMPONENTS(...)                                                                                  \
+    {                                                                                                        \
+        {.name = "text_encoder", .quantizable = true, .encoder = true},                                      \
+            {.name = "transformer", .quantizable = true},                                                    \
+            {.name = "transformer_2", .quantizable = true, .optional = true},                                \
+            {.name = "vae", .wide = true, __VA_ARGS__},                                                      \
+    }
+static const oq_pipeline_component from_text[] = WAN_COMPONENTS(.trim = trim_text_to_video);
+static const oq_pipeline_component from_image[] = WAN_COMPONENTS(.trim = NULL);
 
 #define WAN_DEFAULTS                                                                                         \
     {                                                                                                        \
@@ -171,8 +186,8 @@ const oq_pipeline_type oq_pipeline_wan = {
     .task = "text-to-video",
     .help = "Wan 2.2 T2V-A14B (two experts, a guidance scale each) and TI2V-5B (also begins with --image).",
     .takes = OQ_TAKES_FRAMES | OQ_TAKES_GUIDANCE_2 | OQ_TAKES_FLOW_SHIFT | OQ_TAKES_TILES | OQ_TAKES_IMAGE,
-    .components = components,
-    .n_components = OQ_COUNT(components),
+    .components = from_text,
+    .n_components = OQ_COUNT(from_text),
     .recipes = recipes,
     .defaults = WAN_DEFAULTS,
     .self_bytes = sizeof(wan),
@@ -189,8 +204,8 @@ const oq_pipeline_type oq_pipeline_wan_i2v = {
     .help = "Wan 2.2 I2V-A14B: a video that begins with --image.",
     .takes = OQ_TAKES_FRAMES | OQ_TAKES_GUIDANCE_2 | OQ_TAKES_FLOW_SHIFT | OQ_TAKES_TILES | OQ_TAKES_IMAGE |
              OQ_NEEDS_IMAGE,
-    .components = components,
-    .n_components = OQ_COUNT(components),
+    .components = from_image,
+    .n_components = OQ_COUNT(from_image),
     .recipes = recipes,
     .defaults = WAN_DEFAULTS,
     .self_bytes = sizeof(wan),

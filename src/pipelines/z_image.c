@@ -55,8 +55,17 @@ static oq_status check(oq_env *env, const void *self, const oq_request *request)
 
 /* ---- row of the pipeline list -------------------------------------------------------------------------- */
 
+/* The last state but one is taken. */
+static void trim_encoder(const oq_json *model_index, void *self)
+{
+    oq_te_qwen3 *encoder = self;
+    (void)model_index;
+    encoder->n_run = encoder->n_layers - 1;
+    encoder->norm_unused = true;
+}
+
 static const oq_pipeline_component components[] = {
-    {.name = "text_encoder", .quantizable = true, .encoder = true},
+    {.name = "text_encoder", .quantizable = true, .encoder = true, .trim = trim_encoder},
     {.name = "transformer", .quantizable = true},
     {.name = "vae"},
 };

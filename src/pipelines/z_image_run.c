@@ -159,7 +159,7 @@ static oq_status make_condition(z_run *r, const char *text, const char *side, in
     OQ_TRY(oq_dit_zimage_condition_new(r->ex, r->z->dit, n, r->h, r->w, out));
     const oq_mark mark = oq_mark_get(r->ex);
     e.args = (oq_te_qwen3_args){
-        .ids = ids, .n = n, .n_layers = e.encoder->n_layers - 1, .trace = r->ex->trace ? key : NULL};
+        .ids = ids, .n = n, .n_layers = e.encoder->n_run, .trace = r->ex->trace ? key : NULL};
     OQ_TRY(oq_tmp(r->ex, n, e.encoder->hidden_size, &e.embeds));
     OQ_TRY(oq_run_checked(r->ex, encode_again, &e, e.embeds, "text_encoder", what));
     if (r->ex->trace) OQ_TRY(oq_trace_put(r->ex, e.embeds, NULL, 0, "%s.embeds", key));

@@ -48,12 +48,14 @@ static oq_status build_component(oq_plan *plan, oq_plan_component *c, const oq_p
     if (!scope) return oq_fail(plan->env, OQ_E_NOMEM, "plan: no memory");
     c->builder = (oq_builder){.env = plan->env, .arena = &plan->arena, .component = c->name, .scope = scope};
     OQ_TRY(c->module->describe(plan->env, input->config, c->self));
+    if (input->trim) input->trim(input->model_index, c->self);
     OQ_TRY(c->module->declare(&c->builder, c->self));
     OQ_TRY(check_unique(plan, c));
     OQ_TRY(oq_plan_split(plan, c));
     OQ_TRY(oq_plan_choose(plan, c));
-    OQ_TRY(oq_plan_attend(plan, c));
-    return oq_plan_account(plan, c);
+    OQ_TRY(oq_plan_account(plan, c));
+    OQ_TRY(oq_plan_set_aside(plan, c));
+    return oq_plan_attend(plan, c);
 }
 
 static const oq_resolved_component *find_resolved(const oq_resolved *resolved, const char *name)
@@ -97,20 +99,23 @@ static oq_status build_components(oq_plan *plan, const oq_plan_params *params)
     return OQ_OK;
 }
 
-/* Patterns are judged once all layers of all components were seen. */
+/* Patterns are judged once all layers of all components were seen, those that are never run too. */
 static oq_status finish_patterns(oq_plan *plan)
 {
     size_t n = 0;
-    for (size_t i = 0; i < plan->n_components; i++) n += plan->components[i].n_layers;
+    for (size_t i = 0; i < plan->n_components; i++)
+        n += plan->components[i].n_layers + plan->components[i].unused.n_layers;
     const char **names = NULL;
     OQ_TRY(oq_arena_new(&plan->arena, n, sizeof *names, "plan", &names));
     n = 0;
-    for (size_t i = 0; i < plan->n_components; i++)
-        for (size_t j = 0; j < plan->components[i].n_layers; j++) {
-            const oq_plan_component *c = &plan->components[i];
-            names[n] = oq_arena_printf(&plan->arena, "%s.%s", c->name, c->layers[j].linear->name);
+    for (size_t i = 0; i < plan->n_components; i++) {
+        const oq_plan_component *c = &plan->components[i];
+        for (size_t j = 0; j < c->n_layers + c->unused.n_layers; j++) {
+            const char *name = j < c->n_layers ? c->layers[j].linear->name : c->unused.names[j - c->n_layers];
+            names[n] = oq_arena_printf(&plan->arena, "%s.%s", c->name, name);
             if (!names[n++]) return oq_fail(plan->env, OQ_E_NOMEM, "plan: no memory");
         }
+    }
     OQ_TRY(oq_resolve_finish(plan->env, plan->resolved, names, n));
     for (size_t i = 0; i < plan->resolved->n_warnings; i++)
         OQ_TRY(oq_plan_warn(plan, "%s", plan->resolved->warnings[i]));

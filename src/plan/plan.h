@@ -21,6 +21,14 @@ typedef struct oq_plan_attention { /* one attention layer */
     const char   *plain, *dense; /* why its operands stay plain, its blocks dense, against the policy; NULL: they don't */
 } oq_plan_attention;
 
+typedef struct oq_plan_unused { /* what the pipeline never runs: claimed and checked where the file has it, not loaded */
+    const char **names;              /* of its linear layers, [n_layers]: rules may name them */
+    size_t       n_layers, n_tensors, file_bytes;
+    size_t       n_absent;           /* tensors that the file lacks */
+    int64_t      params;
+    const char  *first, *last;       /* items, in declaration order; NULL: there are none */
+} oq_plan_unused;
+
 typedef struct oq_plan_component {
     const char                  *name, *class_name;
     const oq_module_type        *module;
@@ -39,6 +47,7 @@ typedef struct oq_plan_component {
     size_t                       load_bytes; /* largest temporary of one layer while loading */
     int64_t                      params;   /* number of weights */
     size_t                       n_tensors;/* tensors the component claims */
+    oq_plan_unused               unused;   /* a part of params, n_tensors and file_bytes, and of nothing else above */
     const oq_dtype              *compute;  /* the plan's, or F32 */
 } oq_plan_component;
 
@@ -66,6 +75,9 @@ typedef struct oq_plan_input {
     const char           *name, *class_name;
     const oq_module_type *module;
     const oq_json        *config;   /* config.json */
+    /* Tells the network, between describe and declare, what of it is never run; NULL: all of it is. */
+    void                (*trim)(const oq_json *model_index, void *self);
+    const oq_json        *model_index;
     const oq_ckpt        *ckpt;     /* NULL: dummy */
     bool                  wide;     /* float32 in every run */
     bool                  denoiser; /* takes runtime attention quantization */

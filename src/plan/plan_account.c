@@ -11,6 +11,7 @@ typedef struct account {
     oq_plan *plan;
     oq_plan_component *c;
     bool *claimed; /* per tensor of the file */
+    bool unused;   /* the item at hand is never run: a file may lack it (ComfyUI's pruned text encoders do) */
     oq_env *env;
 } account;
 
@@ -78,6 +79,10 @@ static oq_status need_shaped(account *a, const char *name, const char *suffix, c
     const oq_plan_values values = oq_plan_find_values(a->c, name, suffix);
     const oq_ckpt_tensor *t = values.tensor;
     int64_t dim[OQ_CKPT_MAX_DIMS] = {0};
+    if (a->c->ckpt && !t && a->unused) {
+        a->c->unused.n_absent++;
+        return OQ_OK;
+    }
     a->c->n_tensors++;
     if (!a->c->ckpt) return OQ_OK;
     if (!t) return missing(a, name, suffix);
@@ -166,30 +171,38 @@ static oq_status account_table(account *a, const oq_table *t)
     return need(a, t->name, "", (int64_t[]){longer ? file->dim[0] : t->rows, t->cols}, 2);
 }
 
+static oq_status account_item(account *a, const oq_item *item, const oq_plan_layer *layer)
+{
+    switch (item->kind) {
+    case OQ_ITEM_LINEAR:
+        return account_linear(a, layer);
+    case OQ_ITEM_CONV2D:
+        return account_conv2d(a, item->u.conv2d);
+    case OQ_ITEM_VECTOR:
+        return account_vector(a, item->u.vector);
+    case OQ_ITEM_TABLE:
+        a->c->params += item->u.table->rows * item->u.table->cols;
+        return account_table(a, item->u.table);
+    case OQ_ITEM_ATTENTION:
+        break;
+    }
+    return OQ_OK;
+}
+
 static oq_status account_items(account *a)
 {
+    oq_plan_component *c = a->c;
     size_t i_layer = 0;
-    for (size_t i = 0; i < a->c->builder.n_items; i++) {
-        const oq_item *item = &a->c->builder.items[i];
-        switch (item->kind) {
-        case OQ_ITEM_LINEAR:
-            OQ_TRY(account_linear(a, &a->c->layers[i_layer++]));
-            break;
-        case OQ_ITEM_CONV2D:
-            OQ_TRY(account_conv2d(a, item->u.conv2d));
-            break;
-        case OQ_ITEM_VECTOR:
-            OQ_TRY(account_vector(a, item->u.vector));
-            break;
-        case OQ_ITEM_TABLE: {
-            const oq_table *t = item->u.table;
-            a->c->params += t->rows * t->cols;
-            OQ_TRY(account_table(a, t));
-            break;
-        }
-        case OQ_ITEM_ATTENTION:
-            break;
-        }
+    for (size_t i = 0; i < c->builder.n_items; i++) {
+        const oq_item *item = &c->builder.items[i];
+        const oq_plan_layer *layer = item->kind == OQ_ITEM_LINEAR ? &c->layers[i_layer++] : NULL;
+        const oq_plan_component before = *c;
+        a->unused = item->unused;
+        OQ_TRY(account_item(a, item, layer));
+        if (!item->unused) continue;
+        c->unused.params += c->params - before.params;
+        c->unused.n_tensors += c->n_tensors - before.n_tensors;
+        c->unused.file_bytes += c->file_bytes - before.file_bytes;
     }
     return OQ_OK;
 }

@@ -16,6 +16,11 @@ oq_status oq_plan_describe(oq_plan *plan, const oq_plan_component *c, const oq_l
 /* plan_kernels.c: storage, kernel and bytes of each item. */
 oq_status oq_plan_choose(oq_plan *plan, oq_plan_component *c);
 
+/* plan_unused.c: takes what is never run out of the component's lists, once it is accounted for. */
+oq_status oq_plan_set_aside(oq_plan *plan, oq_plan_component *c);
+oq_json  *oq_plan_unused_to_json(const oq_plan_component *c);
+void      oq_plan_print_unused(const oq_plan_component *c, oq_strbuf *out); /* nothing where all is run */
+
 /* plan_names.c: does a rule's pattern ('*' is one component) fit the name, up to the end of a component? */
 bool oq_plan_name_fits(const char *pattern, const char *name);
 

@@ -86,13 +86,15 @@ static oq_status choose_steps(oq_plan *plan, const oq_plan_component *c, const o
     return OQ_OK;
 }
 
-static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_layer *layer)
+/* unused: nobody computes it, but the file's planes belong to it. */
+static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_layer *layer, bool unused)
 {
     oq_linear *l = layer->linear;
     oq_layer_desc desc;
     OQ_TRY(oq_plan_describe(plan, c, l, &desc));
     OQ_TRY(oq_resolve_layer(plan->env, plan->resolved, c->resolved, &desc, c->ckpt, oq_plan_place, c,
                             &layer->choice));
+    if (unused) return OQ_OK;
     if (layer->choice.scheme.weight) {
         l->spec.scheme = layer->choice.scheme;
     } else {
@@ -153,6 +155,30 @@ static oq_status choose_attention(oq_plan *plan, const oq_plan_component *c, oq_
                    plan->backend->name, (long long)a->spec.head_dim);
 }
 
+static oq_status choose_item(oq_plan *plan, oq_plan_component *c, const oq_item *item)
+{
+    switch (item->kind) {
+    case OQ_ITEM_CONV2D:
+        return choose_conv2d(plan, c, item->u.conv2d);
+    case OQ_ITEM_ATTENTION:
+        return choose_attention(plan, c, item->u.attention);
+    case OQ_ITEM_VECTOR:
+        c->bytes += padded((size_t)item->u.vector->n * 4);
+        return OQ_OK;
+    case OQ_ITEM_TABLE: {
+        oq_table *t = item->u.table;
+        t->tensor = oq_tensor_make(NULL, c->compute, t->rows, t->cols);
+        const oq_ckpt_tensor *file = oq_plan_find_values(c, t->name, "").tensor;
+        if (file && file->dtype == &oq_dtype_bf16) t->tensor.dtype = &oq_dtype_bf16;
+        c->bytes += padded(oq_tensor_bytes(t->tensor));
+        return OQ_OK;
+    }
+    case OQ_ITEM_LINEAR:
+        break;
+    }
+    return OQ_OK;
+}
+
 oq_status oq_plan_choose(oq_plan *plan, oq_plan_component *c)
 {
     for (size_t i = 0; i < c->builder.n_items; i++) c->n_layers += c->builder.items[i].kind == OQ_ITEM_LINEAR;
@@ -160,28 +186,11 @@ oq_status oq_plan_choose(oq_plan *plan, oq_plan_component *c)
     size_t i_layer = 0;
     for (size_t i = 0; i < c->builder.n_items; i++) {
         const oq_item *item = &c->builder.items[i];
-        switch (item->kind) {
-        case OQ_ITEM_LINEAR:
+        if (item->kind == OQ_ITEM_LINEAR) {
             c->layers[i_layer].linear = item->u.linear;
-            OQ_TRY(choose_linear(plan, c, &c->layers[i_layer++]));
-            break;
-        case OQ_ITEM_CONV2D:
-            OQ_TRY(choose_conv2d(plan, c, item->u.conv2d));
-            break;
-        case OQ_ITEM_ATTENTION:
-            OQ_TRY(choose_attention(plan, c, item->u.attention));
-            break;
-        case OQ_ITEM_VECTOR:
-            c->bytes += padded((size_t)item->u.vector->n * 4);
-            break;
-        case OQ_ITEM_TABLE: {
-            oq_table *t = item->u.table;
-            t->tensor = oq_tensor_make(NULL, c->compute, t->rows, t->cols);
-            const oq_ckpt_tensor *file = oq_plan_find_values(c, t->name, "").tensor;
-            if (file && file->dtype == &oq_dtype_bf16) t->tensor.dtype = &oq_dtype_bf16;
-            c->bytes += padded(oq_tensor_bytes(t->tensor));
-            break;
-        }
+            OQ_TRY(choose_linear(plan, c, &c->layers[i_layer++], item->unused));
+        } else if (!item->unused) {
+            OQ_TRY(choose_item(plan, c, item));
         }
     }
     return OQ_OK;

@@ -97,6 +97,7 @@ static oq_json *component_to_json(const oq_plan_component *c)
     oq_json_set(json, "file_bytes", oq_json_new_int((int64_t)c->file_bytes));
     oq_json_set(json, "params", oq_json_new_int(c->params));
     oq_json_set(json, "tensors", oq_json_new_int((int64_t)c->n_tensors));
+    oq_json_set(json, "unused", oq_plan_unused_to_json(c));
     return json;
 }
 
@@ -271,6 +272,7 @@ static oq_status print_component(oq_env *env, const oq_plan_component *c, bool a
     oq_strbuf_putc(out, '\n');
     const size_t n = make_groups(c, all_layers, groups);
     print_groups(groups, n, out);
+    oq_plan_print_unused(c, out);
     print_kernels(c, out);
     oq_plan_print_attention(c, out);
     oq_free(env, groups);

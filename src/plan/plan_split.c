@@ -53,9 +53,10 @@ static void take_rows(oq_linear *l)
                                   .spec = {.n = l->parts[i].n, .k = l->spec.k}};
 }
 
-/* Pieces of `l` as layers of their own. */
-static oq_status take_apart(oq_plan *plan, const oq_plan_component *c, oq_linear *l, int n, oq_item *to)
+/* Pieces of the item as layers of their own. */
+static oq_status take_apart(oq_plan *plan, const oq_plan_component *c, const oq_item *item, int n, oq_item *to)
 {
+    oq_linear *l = item->u.linear;
     const bool columns = is_cut(c, l);
     OQ_TRY(oq_arena_new(&plan->arena, (size_t)n, sizeof *l->apart, l->name, &l->apart));
     l->n_apart = n;
@@ -66,7 +67,7 @@ static oq_status take_apart(oq_plan *plan, const oq_plan_component *c, oq_linear
         l->apart[i].keep = l->keep;
         l->apart[i].wide = l->wide;
         l->apart[i].whole = l;
-        to[i] = (oq_item){.kind = OQ_ITEM_LINEAR, .u.linear = &l->apart[i]};
+        to[i] = (oq_item){.kind = OQ_ITEM_LINEAR, .unused = item->unused, .u.linear = &l->apart[i]};
     }
     return OQ_OK;
 }
@@ -101,7 +102,7 @@ oq_status oq_plan_split(oq_plan *plan, oq_plan_component *c)
     OQ_TRY(oq_arena_new(&plan->arena, n, sizeof *items, "plan", &items));
     for (size_t i = 0; i < c->builder.n_items; i++) {
         const oq_item item = c->builder.items[i];
-        if (pieces[i]) OQ_TRY(take_apart(plan, c, item.u.linear, pieces[i], items + at));
+        if (pieces[i]) OQ_TRY(take_apart(plan, c, &item, pieces[i], items + at));
         if (!pieces[i]) items[at] = item;
         at += pieces[i] ? (size_t)pieces[i] : 1;
     }

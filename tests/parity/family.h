@@ -13,6 +13,7 @@ typedef struct family_fixture {
     oq_env *env;
     oq_ckpt *golden;
     oq_model *fp32, *bf16;
+    char folder[500];
 } family_fixture;
 
 static inline oq_model *family_open(oq_env *env, const char *folder, const char *dtype)
@@ -53,13 +54,14 @@ static inline void family_ids_tokenizer(family_fixture *f, const char *folder)
 static inline int family_setup(void **state, const char *family, const char *use)
 {
     family_fixture *f = calloc(1, sizeof *f);
-    char path[512], folder[500];
+    char path[512], *folder = NULL;
     if (!f || oq_env_new(NULL, &f->env) != OQ_OK) return -1;
     *state = f;
+    folder = f->folder;
     snprintf(path, sizeof path, OMNIQ_SOURCE_DIR "/tests/data/golden/%s/golden.safetensors", family);
     if (oq_ckpt_open(f->env, path, &f->golden) != OQ_OK) return -1;
     snprintf(path, sizeof path, OMNIQ_SOURCE_DIR "/tests/data/golden/%s", family);
-    snprintf(folder, sizeof folder, "%s", scratch_dir(OMNIQ_BINARY_DIR, use));
+    snprintf(folder, sizeof f->folder, "%s", scratch_dir(OMNIQ_BINARY_DIR, use));
     golden_folder_make(f->env, path, folder, &oq_dtype_f32);
     family_ids_tokenizer(f, folder);
     f->fp32 = family_open(f->env, folder, "fp32");

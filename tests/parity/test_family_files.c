@@ -22,6 +22,7 @@ typedef struct file_case { /* a component's file */
     const char *prefix;
     bool gguf;
     const char *leftover; /* a tensor of one value that people's files hold beside it, or NULL */
+    const char *pruned;   /* names that begin so are left out: no run needs them; NULL: none */
 } file_case;
 
 typedef struct family_case {
@@ -41,11 +42,11 @@ static const family_case flux1 = {
     "64",
     NULL,
     true,
-    {{"transformer", "transformer", "flux1_transformer", "model.diffusion_model.", false, NULL},
-     {"vae", "vae", "flux1_vae", "vae.", false, NULL},
-     {"text_encoder", "text-encoder", NULL, "text_encoders.clip_l.transformer.", false, NULL},
-     {"text_encoder_2", "text-encoder-2", NULL, "text_encoders.t5xxl.transformer.", false, NULL},
-     {"text_encoder_2", "text-encoder-2", "flux1_t5_gguf", "", true, NULL}}};
+    {{"transformer", "transformer", "flux1_transformer", "model.diffusion_model.", false, NULL, NULL},
+     {"vae", "vae", "flux1_vae", "vae.", false, NULL, NULL},
+     {"text_encoder", "text-encoder", NULL, "text_encoders.clip_l.transformer.", false, NULL, NULL},
+     {"text_encoder_2", "text-encoder-2", NULL, "text_encoders.t5xxl.transformer.", false, NULL, NULL},
+     {"text_encoder_2", "text-encoder-2", "flux1_t5_gguf", "", true, NULL, NULL}}};
 
 static const family_case flux2 = {
     "flux2-klein",
@@ -54,8 +55,8 @@ static const family_case flux2 = {
     "64",
     NULL,
     true,
-    {{"transformer", "transformer", "flux2_transformer", "model.diffusion_model.", false, NULL},
-     {"vae", "vae", "flux2_vae", "first_stage_model.", false, NULL}}};
+    {{"transformer", "transformer", "flux2_transformer", "model.diffusion_model.", false, NULL, NULL},
+     {"vae", "vae", "flux2_vae", "first_stage_model.", false, NULL, NULL}}};
 
 static const family_case flux2_dev = {
     "flux2-dev",
@@ -64,9 +65,10 @@ static const family_case flux2_dev = {
     "64",
     NULL,
     false,
-    {{"transformer", "transformer", "flux2_dev_transformer", "", false, NULL},
-     {"text_encoder", "text-encoder", "mistral_of_comfy", "", false, "tekken_model"},
-     {"text_encoder", "text-encoder", NULL, "text_encoders.mistral3_24b.transformer.", false, NULL}}};
+    {{"transformer", "transformer", "flux2_dev_transformer", "", false, NULL, NULL},
+     {"text_encoder", "text-encoder", "mistral_of_comfy", "", false, "tekken_model", NULL},
+     {"text_encoder", "text-encoder", NULL, "text_encoders.mistral3_24b.transformer.", false, NULL, NULL},
+     {"text_encoder", "text-encoder", NULL, "", false, NULL, "language_model.model.layers.3."}}};
 
 static const family_case qwen_image = {
     "qwen-image",
@@ -75,16 +77,16 @@ static const family_case qwen_image = {
     "64",
     NULL,
     false,
-    {{"transformer", "transformer", NULL, "", false, NULL},
-     {"transformer", "transformer", NULL, "model.diffusion_model.", false, NULL},
-     {"transformer", "transformer", NULL, "diffusion_model.", false, NULL},
-     {"transformer", "transformer", NULL, "transformer.", false, NULL},
-     {"transformer", "transformer", NULL, "net.", false, NULL},
-     {"transformer", "transformer", NULL, "model.", false, NULL},
-     {"transformer", "transformer", NULL, "", true, NULL},
-     {"vae", "vae", "wan21_vae", "", false, NULL},
-     {"text_encoder", "text-encoder", NULL, "text_encoders.qwen25_7b.transformer.", false, NULL},
-     {"text_encoder", "text-encoder", "qwen25_gguf", "", true, NULL}}};
+    {{"transformer", "transformer", NULL, "", false, NULL, NULL},
+     {"transformer", "transformer", NULL, "model.diffusion_model.", false, NULL, NULL},
+     {"transformer", "transformer", NULL, "diffusion_model.", false, NULL, NULL},
+     {"transformer", "transformer", NULL, "transformer.", false, NULL, NULL},
+     {"transformer", "transformer", NULL, "net.", false, NULL, NULL},
+     {"transformer", "transformer", NULL, "model.", false, NULL, NULL},
+     {"transformer", "transformer", NULL, "", true, NULL, NULL},
+     {"vae", "vae", "wan21_vae", "", false, NULL, NULL},
+     {"text_encoder", "text-encoder", NULL, "text_encoders.qwen25_7b.transformer.", false, NULL, NULL},
+     {"text_encoder", "text-encoder", "qwen25_gguf", "", true, NULL, NULL}}};
 
 static const family_case wan_i2v = {
     "wan2.2/i2v-a14b",
@@ -93,19 +95,19 @@ static const family_case wan_i2v = {
     "64",
     "5",
     true,
-    {{"transformer", "transformer", "wan_transformer", "", false, NULL},
-     {"transformer", "transformer", "wan_transformer", "model.diffusion_model.", false, NULL},
-     {"transformer_2", "transformer-2", "wan_transformer", "diffusion_model.", false, NULL},
-     {"transformer", "transformer", "wan_transformer", "transformer.", false, NULL},
-     {"transformer", "transformer", "wan_transformer", "net.", false, NULL},
-     {"transformer", "transformer", "wan_transformer", "model.", false, NULL},
-     {"transformer", "transformer", "wan_transformer", "", true, NULL},
-     {"transformer_2", "transformer-2", NULL, "model.diffusion_model.", false, NULL},
-     {"vae", "vae", "wan21_vae", "", false, NULL},
-     {"text_encoder", "text-encoder", NULL, "", false, "spiece_model"},
-     {"text_encoder", "text-encoder", NULL, "text_encoders.umt5xxl.transformer.", false, NULL},
-     {"text_encoder", "text-encoder", "umt5_of_wan", "", false, NULL},
-     {"text_encoder", "text-encoder", "umt5_gguf", "", true, NULL}}};
+    {{"transformer", "transformer", "wan_transformer", "", false, NULL, NULL},
+     {"transformer", "transformer", "wan_transformer", "model.diffusion_model.", false, NULL, NULL},
+     {"transformer_2", "transformer-2", "wan_transformer", "diffusion_model.", false, NULL, NULL},
+     {"transformer", "transformer", "wan_transformer", "transformer.", false, NULL, NULL},
+     {"transformer", "transformer", "wan_transformer", "net.", false, NULL, NULL},
+     {"transformer", "transformer", "wan_transformer", "model.", false, NULL, NULL},
+     {"transformer", "transformer", "wan_transformer", "", true, NULL, NULL},
+     {"transformer_2", "transformer-2", NULL, "model.diffusion_model.", false, NULL, NULL},
+     {"vae", "vae", "wan21_vae", "", false, NULL, NULL},
+     {"text_encoder", "text-encoder", NULL, "", false, "spiece_model", NULL},
+     {"text_encoder", "text-encoder", NULL, "text_encoders.umt5xxl.transformer.", false, NULL, NULL},
+     {"text_encoder", "text-encoder", "umt5_of_wan", "", false, NULL, NULL},
+     {"text_encoder", "text-encoder", "umt5_gguf", "", true, NULL, NULL}}};
 
 static const family_case wan_5b = {
     "wan2.2/ti2v-5b",
@@ -114,8 +116,8 @@ static const family_case wan_5b = {
     "64",
     "5",
     true,
-    {{"transformer", "transformer", "wan_5b_transformer", "model.diffusion_model.", false, NULL},
-     {"vae", "vae", "wan22_vae", "vae.", false, NULL}}};
+    {{"transformer", "transformer", "wan_5b_transformer", "model.diffusion_model.", false, NULL, NULL},
+     {"vae", "vae", "wan22_vae", "vae.", false, NULL, NULL}}};
 
 /* ---- writing a file ------------------------------------------------------------------------------------ */
 
@@ -207,7 +209,10 @@ static void write_file(oq_env *env, const char *folder, const file_case *c, cons
     if (c->table) put_by_table(&w, env);
     for (size_t i = 0; !c->table && i < ckpt->n_tensors; i++) {
         const oq_ckpt_tensor *t = &ckpt->tensors[i];
-        put(&w, t->name, &t, 1, false);
+        if (c->pruned && strncmp(t->name, c->pruned, strlen(c->pruned)) == 0)
+            w.n_taken++;
+        else
+            put(&w, t->name, &t, 1, false);
     }
     assert_int_equal(w.n_taken, ckpt->n_tensors);
     if (c->leftover) {

@@ -7,101 +7,44 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "cpu/cpu.h"
-#include "load/load.h"
 #include "modules/dit_flux1/dit_flux1.h"
 #include "modules/dit_flux2/dit_flux2.h"
 #include "modules/vae_kl/vae_kl.h"
 #include "parity/network.h"
-#include "pipelines/pipeline.h"
 #include "support/golden_folder.h"
 #include "support/scratch.h"
 
 typedef struct part { /* one component of a family's folder, loaded alone */
     oq_env *env;
-    oq_device *device;
-    oq_ckpt *golden, *ckpt;
-    oq_json *config;
-    oq_plan *plan;
-    oq_weights *weights;
-    void *self;
+    oq_ckpt *golden;
+    network_part network;
 } part;
-
-static void check(const part *p, oq_status st)
-{
-    if (st != OQ_OK) fail_msg("%s", oq_env_error(p->env));
-}
 
 static void part_open(part *p, const char *family, const char *component, const char *class_name)
 {
-    char path[1024];
+    char path[1024], folder[600];
     *p = (part){0};
     assert_int_equal(oq_env_new(NULL, &p->env), OQ_OK);
-    check(p, oq_backend_cpu.open(p->env, 0, NULL, &p->device));
-    char folder[600];
     snprintf(path, sizeof path, OMNIQ_SOURCE_DIR "/tests/data/golden/%s/golden.safetensors", family);
-    check(p, oq_ckpt_open(p->env, path, &p->golden));
+    assert_int_equal(oq_ckpt_open(p->env, path, &p->golden), OQ_OK);
     snprintf(folder, sizeof folder, "%s", scratch_dir(OMNIQ_BINARY_DIR, "parity-flux-parts"));
     snprintf(path, sizeof path, OMNIQ_SOURCE_DIR "/tests/data/golden/%s", family);
     golden_folder_make(p->env, path, folder, &oq_dtype_f32);
-    snprintf(path, sizeof path, "%s/%s/diffusion_pytorch_model.safetensors", folder, component);
-    check(p, oq_ckpt_open(p->env, path, &p->ckpt));
-    snprintf(path, sizeof path, "%s/%s/config.json", folder, component);
-    check(p, oq_json_parse_file(p->env, path, 1 << 20, &p->config));
-    const oq_resolve_input ri = {.name = component, .class_name = class_name, .ckpt = p->ckpt};
-    const oq_plan_input pi = {.name = component,
-                              .class_name = class_name,
-                              .module = oq_module_find(class_name),
-                              .config = p->config,
-                              .ckpt = p->ckpt};
-    oq_resolved *resolved = NULL;
-    check(p, oq_resolve(p->env, NULL, &ri, 1, &resolved));
-    const oq_plan_params params = {.backend = &oq_backend_cpu,
-                                   .device = p->device,
-                                   .compute = &oq_dtype_f32,
-                                   .resolved = resolved,
-                                   .inputs = &pi,
-                                   .n_inputs = 1};
-    check(p, oq_plan_build(p->env, &params, &p->plan));
-    check(p, oq_load(p->env, p->plan, &p->weights));
-    p->self = p->plan->components[0].self;
+    network_part_open(&p->network, p->env, folder, component, class_name);
 }
 
 static void part_close(part *p)
 {
-    oq_weights_free(p->env, p->weights);
-    oq_plan_free(p->plan);
-    oq_json_free(p->config);
-    oq_ckpt_close(p->ckpt);
+    network_part_close(&p->network);
     oq_ckpt_close(p->golden);
-    oq_backend_cpu.close(p->env, p->device);
     oq_env_free(p->env);
 }
 
-typedef oq_status (*network)(oq_exec *ex, void *self);
-
-/* Once for measuring, once for real; what is traced is compared with golden tensors RUN.KEY, KEY without its prefix. */
-static void run_part(part *p, network call, const char *run, double bound, size_t expected)
+/* What is traced is compared with golden tensors RUN.KEY, KEY without its prefix. */
+static void run_part(part *p, network_call call, const char *run, double bound, size_t expected)
 {
     stages kept = {0};
-    oq_exec ex = {.env = p->env,
-                  .backend = &oq_backend_cpu,
-                  .device = p->device,
-                  .ops = oq_backend_cpu.ops(p->device),
-                  .compute = &oq_dtype_f32,
-                  .measure = true};
-    void *scratch = NULL;
-    check(p, call(&ex, p->self));
-    check(p, oq_backend_cpu.buffer_new(p->env, p->device, ex.peak, &scratch));
-    ex.measure = false;
-    ex.base = scratch;
-    ex.size = ex.peak;
-    ex.peak = ex.used = 0;
-    ex.trace = stages_keep;
-    ex.trace_user = &kept;
-    check(p, call(&ex, p->self));
-    assert_int_equal(ex.peak, ex.size);
-    oq_backend_cpu.buffer_free(p->env, p->device, scratch);
+    network_part_run(&p->network, call, p->network.self, &kept);
     size_t compared = 0;
     for (size_t i = 0; i < kept.n; i++) {
         stage *s = &kept.at[i];

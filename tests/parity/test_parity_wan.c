@@ -154,13 +154,13 @@ static oq_status encode_decode(oq_exec *ex, void *user)
 }
 
 /* Runs the call and keeps the frames as stage "decode.out": planes, clipped as the original's. */
-static void run_vae(family_fixture *f, vae_call *c, stages *kept)
+static void run_vae(const network_part *part, vae_call *c, stages *kept)
 {
     const int64_t n = c->frames * c->h * c->w;
     c->out = calloc((size_t)(3 * n), sizeof *c->out);
     float *planes = malloc((size_t)(3 * n) * sizeof *planes);
     if (!c->out || !planes) abort();
-    network_run(f->env, f->fp32, encode_decode, c, kept);
+    network_part_run(part, encode_decode, c, kept);
     for (int64_t i = 0; i < 3 * n; i++) planes[i % 3 * n + i / 3] = fminf(fmaxf(c->out[i], -1), 1);
     stages_keep(kept, "decode.out", &oq_dtype_f32, planes, (int64_t[]){3, n}, 2);
     free(planes);
@@ -185,10 +185,11 @@ static void check_vae(void **state, int64_t frames, int64_t h, int64_t w, bool g
     if (!planes || !pixels) abort();
     golden_uniform("image", 1, planes, 3 * n);
     for (int64_t i = 0; i < 3 * n; i++) pixels[i / n + i % n * 3] = planes[i];
-    vae_call call = {
-        .vae = oq_plan_find(f->fp32->plan, "vae")->self, .frames = frames, .h = h, .w = w, .pixels = pixels};
+    network_part part;
+    network_part_open(&part, f->env, f->folder, "vae", "AutoencoderKLWan");
+    vae_call call = {.vae = part.self, .frames = frames, .h = h, .w = w, .pixels = pixels};
     stages whole = {0};
-    run_vae(f, &call, &whole);
+    run_vae(&part, &call, &whole);
     assert_int_equal(whole.n, 3);
     for (size_t i = 0; golden && i < whole.n; i++) {
         distance d;
@@ -198,7 +199,7 @@ static void check_vae(void **state, int64_t frames, int64_t h, int64_t w, bool g
     }
     for (call.piece = 1; call.piece <= 3; call.piece++) {
         stages pieces = {0};
-        run_vae(f, &call, &pieces);
+        run_vae(&part, &call, &pieces);
         for (size_t i = 0; i < whole.n; i++) {
             const double apart = stage_distance(&pieces.at[i], &whole.at[i]);
             printf("%lld frames in pieces of %lld, %s: %.1e\n", (long long)frames, (long long)call.piece,
@@ -208,6 +209,7 @@ static void check_vae(void **state, int64_t frames, int64_t h, int64_t w, bool g
         stages_free(&pieces);
     }
     stages_free(&whole);
+    network_part_close(&part);
     free(pixels);
     free(planes);
 }

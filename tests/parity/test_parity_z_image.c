@@ -279,17 +279,19 @@ static oq_status whole_encoder(oq_exec *ex, void *user)
     return oq_te_qwen3_forward(ex, c->encoder, &args, y);
 }
 
-/* The last layer and the last norm, which generation leaves out. */
+/* The last layer and the last norm, which generation leaves out and does not load. */
 static void test_encoder_to_its_end(void **state)
 {
     fixture *f = *state;
-    text_call c = {.encoder = module_of(f->fp32, "text_encoder")};
+    network_part part;
+    network_part_open(&part, f->env, OMNIQ_SOURCE_DIR "/models/toybox", "text_encoder", "Qwen3Model");
+    text_call c = {.encoder = part.self};
     const oq_ckpt_tensor *ids = oq_ckpt_find(f->golden, "a.text.pos.0.ids");
     assert_non_null(ids);
     c.n = ids->elems;
     for (int64_t i = 0; i < c.n; i++) c.ids[i] = (int32_t)golden_value(ids, i);
     stages kept = {0};
-    network_run(f->env, f->fp32, whole_encoder, &c, &kept);
+    network_part_run(&part, whole_encoder, &c, &kept);
     assert_int_equal(kept.n, 4);
     for (size_t i = 0; i < kept.n; i++) {
         distance d;
@@ -298,6 +300,7 @@ static void test_encoder_to_its_end(void **state)
             fail_msg("'%s': relative error %.3e", kept.at[i].key, distance_relative(&d));
     }
     stages_free(&kept);
+    network_part_close(&part);
 }
 
 typedef struct vae_call {

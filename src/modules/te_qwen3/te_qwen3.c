@@ -136,15 +136,20 @@ static oq_status declare_layer(oq_builder *b, const oq_te_qwen3 *s, oq_te_qwen3_
 oq_status oq_te_qwen3_declare(oq_builder *b, void *self)
 {
     oq_te_qwen3 *s = self;
+    if (s->n_run == 0) s->n_run = s->n_layers;
     OQ_TRY(oq_declare_table(b, &s->embed, "embed_tokens.weight", s->vocab_size, s->hidden_size));
     OQ_TRY(oq_arena_new(b->arena, (size_t)s->n_layers, sizeof *s->layers, "text encoder layers", &s->layers));
     for (int64_t i = 0; i < s->n_layers; i++) {
         oq_scope saved;
+        b->unused = i >= s->n_run;
         OQ_TRY(oq_scope_enter(b, &saved, "layers.%lld", (long long)i));
         OQ_TRY(declare_layer(b, s, &s->layers[i]));
         oq_scope_leave(b, saved);
     }
-    return oq_declare_vector(b, &s->norm, "norm.weight", s->hidden_size);
+    b->unused = s->norm_unused;
+    OQ_TRY(oq_declare_vector(b, &s->norm, "norm.weight", s->hidden_size));
+    b->unused = false;
+    return OQ_OK;
 }
 
 /* ---- forward ------------------------------------------------------------------------------------------- */
@@ -283,11 +288,12 @@ static oq_status trace_hidden(oq_exec *ex, const oq_te_qwen3_args *args, oq_tens
 
 oq_status oq_te_qwen3_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwen3_args *args, oq_tensor y)
 {
-    if (args->n < 1 || args->n > s->max_positions || args->n_layers < 0 || args->n_layers > s->n_layers)
+    if (args->n < 1 || args->n > s->max_positions || args->n_layers < 0 || args->n_layers > s->n_run ||
+        (args->final_norm && s->norm_unused))
         return oq_fail(ex->env, OQ_E_ARG,
-                       "text encoder: %lld tokens through %lld layers, it takes %lld and has %lld",
-                       (long long)args->n, (long long)args->n_layers, (long long)s->max_positions,
-                       (long long)s->n_layers);
+                       "text encoder: %lld tokens through %lld layers%s, it takes %lld and has %lld%s",
+                       (long long)args->n, (long long)args->n_layers, args->final_norm ? " and a norm" : "",
+                       (long long)s->max_positions, (long long)s->n_run, s->norm_unused ? " without" : "");
     const oq_mark mark = oq_mark_get(ex);
     oq_tensor ids;
     shared c;

@@ -16,6 +16,10 @@ typedef struct oq_te_qwen3 {
         max_positions;
     double eps, rope_theta;
     bool qk_norm, qkv_bias; /* Qwen3 has the first, Qwen2.5 the second, Mistral none */
+    /* What is run: the first n_run layers (0 before declare: all), and then the last norm or not. The rest is declared as
+     * unused. Set between describe and declare. */
+    int64_t n_run;
+    bool norm_unused;
     oq_table embed;
     oq_te_qwen3_layer *layers; /* [n_layers] */
     oq_vector norm;
@@ -24,7 +28,7 @@ typedef struct oq_te_qwen3 {
 typedef struct oq_te_qwen3_args {
     const int32_t *ids; /* [n], host */
     int64_t n;          /* tokens; positions are 0 to n-1 */
-    int64_t n_layers;   /* how many layers to run: hidden_states[n_layers] of transformers */
+    int64_t n_layers;   /* how many layers to run, at most n_run: hidden_states[n_layers] of transformers */
     bool final_norm;    /* apply the last norm as well */
     int64_t n_valid;    /* tokens behind these are pads that nobody sees (they see those); 0: none are */
     int64_t n_before;   /* so many pads stand before the valid ones instead: they see nothing at all */

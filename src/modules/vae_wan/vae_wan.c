@@ -330,8 +330,10 @@ static oq_status declare_decoder(oq_builder *b, const oq_vae_wan *s, oq_vae_wan_
 static oq_status declare(oq_builder *b, void *self)
 {
     oq_vae_wan *s = self;
+    b->unused = s->encoder_unused;
     OQ_TRY(declare_encoder(b, s, &s->encoder));
     OQ_TRY(declare_point(b, &s->quant, "quant_conv", 2 * s->z_dim, 2 * s->z_dim));
+    b->unused = false;
     OQ_TRY(declare_point(b, &s->post_quant, "post_quant_conv", s->z_dim, s->z_dim));
     return declare_decoder(b, s, &s->decoder);
 }

@@ -39,6 +39,7 @@ typedef struct oq_vae_wan {
     int64_t base_dim, decoder_dim, z_dim, n_res_blocks, in_channels, out_channels, patch, n_blocks;
     int64_t multiplier[OQ_VAE_WAN_MAX_BLOCKS];
     bool halves_time[OQ_VAE_WAN_MAX_BLOCKS]; /* [n_blocks - 1], of the encoder; the decoder goes the other way */
+    bool encoder_unused; /* nothing is encoded; set between describe and declare */
     bool residual;                           /* Wan 2.2: shortcuts around the stages */
     float mean[OQ_VAE_WAN_MAX_Z], std[OQ_VAE_WAN_MAX_Z]; /* of the latents, per channel */
     oq_vae_wan_side encoder, decoder;
