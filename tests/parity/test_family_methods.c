@@ -1,5 +1,5 @@
-/* test_family_methods.c -- every method that quantizes while loading, on every tiny family: it runs, its layers stand
- * where the formats' arithmetic puts them, and the transformer's first output is as far from the plain run's as those layers predict.
+/* test_family_methods.c -- every method that quantizes while loading, in its main settings, on every tiny family: it runs, its
+ * layers stand where the formats' arithmetic puts them, and the transformer's first output is as far from the plain run's as those layers predict.
  *
  * Each quantized layer is measured by itself (the plain layer of that name on the same input). L layers with relative errors e_i
  * that add up like noise along a residual stream give between a third of their root mean square (a layer's error is a part of the
@@ -16,40 +16,53 @@
 typedef struct family {
     const char *name, *prompt;
     int max_tokens;
-    int frames;         /* 0: of pictures */
+    int frames; /* 0: of pictures */
+    bool begins_with_image;
     const char *folder; /* NULL: made from tests/data/golden/NAME */
     /* Trained weights give outputs that stand out of noise, and inputs with columns that do: layers may lie so far beside. */
     double better_db, worse_db;
 } family;
 
 static const family families[] = {
-    {"flux1", "a red circle on a white background", 45, 0, NULL, 0, 0},
-    {"flux2-klein", "a teal ring in the top left corner on a charcoal background", 45, 0, NULL, 0, 0},
-    {"flux2-dev", "a small red ball to the left of a blue star", 96, 0, NULL, 0, 0},
-    {"qwen-image", "a red circle on a white background", 512, 0, NULL, 0, 0},
-    {"wan2.2/t2v-a14b", "<71><1712>", 512, 5, NULL, 0, 0},
-    {"wan2.2/ti2v-5b", "<71><1712>", 512, 5, NULL, 0, 0},
-    {"z-image", "a red ball", 512, 0, OMNIQ_SOURCE_DIR "/models/toybox", 12, 1},
+    {"flux1", "a red circle on a white background", 45, 0, false, NULL, 0, 0},
+    {"flux2-klein", "a teal ring in the top left corner on a charcoal background", 45, 0, false, NULL, 0, 0},
+    {"flux2-dev", "a small red ball to the left of a blue star", 96, 0, false, NULL, 0, 0},
+    {"qwen-image", "a red circle on a white background", 512, 0, false, NULL, 0, 0},
+    {"wan2.2/t2v-a14b", "<71><1712>", 512, 5, false, NULL, 0, 0},
+    {"wan2.2/i2v-a14b", "<71><1712>", 512, 5, true, NULL, 0, 0},
+    {"wan2.2/ti2v-5b", "<71><1712>", 512, 5, false, NULL, 0, 0},
+    {"z-image", "a red ball", 512, 0, false, OMNIQ_SOURCE_DIR "/models/toybox", 12, 1},
 };
 
 /* Relative error of one layer's output: from the signal to noise ratio of the format for values without outliers, weights and
  * activations, with room for what a format's scales make of a few hundred columns. */
 typedef struct method {
-    const char *name;
+    const char *name, *spec; /* spec: what --quantization takes for the transformer */
     double least_db, most_db;
 } method;
 
 static const method methods[] = {
-    {"fp8", 26, 31},   {"int8", 32, 44},         {"mxfp8", 27, 31},
-    {"mxfp4", 12, 17}, {"bitsandbytes", 19, 23}, {"gguf", 46, 51},
+    {"fp8", "\"fp8\"", 26, 31},
+    {"int8", "\"int8\"", 32, 44},
+    {"mxfp8", "\"mxfp8\"", 27, 31},
+    {"mxfp4", "\"mxfp4\"", 12, 17},
+    {"mxfp4, two scales", "{\"method\":\"mxfp4_dualscale\",\"num_bf16_fallback_layers\":0}", 14, 19},
+    {"nvfp4", "\"nvfp4\"", 18, 22},
+    {"nvfp4, W4A4", "{\"method\":\"nvfp4\",\"activations\":\"dynamic\"}", 15.5, 19},
+    {"nf4", "\"bitsandbytes\"", 19, 23},
+    {"fp4", "{\"method\":\"bitsandbytes\",\"quant_type\":\"fp4\"}", 17.5, 22},
+    {"w4a16", "\"w4a16\"", 21, 26},
+    {"w8a16", "{\"method\":\"w4a16\",\"bits\":8}", 44, 51},
+    {"gguf", "\"gguf\"", 46, 51},
+    {"gguf Q4_K", "{\"method\":\"gguf\",\"type\":\"Q4_K\"}", 24, 29},
 };
 
 static oq_model *open_method(oq_env *env, const char *folder, const char *quantization)
 {
     oq_options *options = NULL;
     oq_model *model = NULL;
-    char spec[96];
-    snprintf(spec, sizeof spec, "{\"transformer\":\"%s\"}", quantization ? quantization : "");
+    char spec[160];
+    snprintf(spec, sizeof spec, "{\"transformer\":%s}", quantization ? quantization : "null");
     if (oq_options_new(env, "generate", &options) != OQ_OK ||
         oq_options_set(options, "model", folder) != OQ_OK ||
         oq_options_set(options, "dtype", "fp32") != OQ_OK || parity_place(options) != OQ_OK ||
@@ -64,8 +77,12 @@ static oq_model *open_method(oq_env *env, const char *folder, const char *quanti
 static void first_output(oq_env *env, const oq_model *model, const family *f, oq_layer_errors *errors,
                          stages *kept)
 {
+    oq_image image = {0};
+    if (f->begins_with_image) image = golden_picture("image", 64, 64);
     const oq_request request = {.prompts = &f->prompt,
                                 .n_prompts = 1,
+                                .images = &image,
+                                .n_images = f->begins_with_image ? 1 : 0,
                                 .width = 64,
                                 .height = 64,
                                 .frames = f->frames,
@@ -85,6 +102,7 @@ static void first_output(oq_env *env, const oq_model *model, const family *f, oq
     if (oq_generate_request(env, model, &request, &hooks, &media) != OQ_OK)
         fail_msg("%s: %s", f->name, oq_env_error(env));
     oq_media_free(media);
+    free(image.pixels);
 }
 
 typedef struct layers {
@@ -123,14 +141,14 @@ static double relative(const stages *a, const stages *b)
 static void check_method(oq_env *env, const char *folder, const family *f, const oq_model *plain,
                          const stages *want, const method *m)
 {
-    oq_model *model = open_method(env, folder, m->name);
+    oq_model *model = open_method(env, folder, m->spec);
     oq_layer_errors *errors = NULL;
     stages got = {0};
     assert_int_equal(oq_layer_errors_new(env, plain, model, &errors), OQ_OK);
     first_output(env, model, f, errors, &got);
     const layers l = summarize(errors);
     const double error = relative(&got, want);
-    printf("%-12s %-13s %3zu layers %5.1f to %5.1f dB, rms error %.4f; output %.4f\n", f->name, m->name, l.n,
+    printf("%-15s %-17s %3zu layers %5.1f to %5.1f dB, rms error %.4f; output %.4f\n", f->name, m->name, l.n,
            l.least_db, l.most_db, l.rms, error);
     assert_true(l.n >= 8);
     assert_true(l.least_db >= m->least_db - f->worse_db && l.most_db <= m->most_db + f->better_db);
@@ -191,22 +209,28 @@ static void test_wan_experts(void **state)
     (void)state;
     check_family(&families[4]);
 }
-static void test_wan_5b(void **state)
+static void test_wan_from_image(void **state)
 {
     (void)state;
     check_family(&families[5]);
 }
-static void test_z_image(void **state)
+static void test_wan_5b(void **state)
 {
     (void)state;
     check_family(&families[6]);
 }
+static void test_z_image(void **state)
+{
+    (void)state;
+    check_family(&families[7]);
+}
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flux1),       cmocka_unit_test(test_flux2),
-                                       cmocka_unit_test(test_flux2_dev),   cmocka_unit_test(test_qwen_image),
-                                       cmocka_unit_test(test_wan_experts), cmocka_unit_test(test_wan_5b),
-                                       cmocka_unit_test(test_z_image)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_flux1),       cmocka_unit_test(test_flux2),
+        cmocka_unit_test(test_flux2_dev),   cmocka_unit_test(test_qwen_image),
+        cmocka_unit_test(test_wan_experts), cmocka_unit_test(test_wan_from_image),
+        cmocka_unit_test(test_wan_5b),      cmocka_unit_test(test_z_image)};
     return cmocka_run_group_tests_name("methods on families", tests, NULL, NULL);
 }
