@@ -4,11 +4,11 @@
  * values. Nothing is allocated between the first step and the last. */
 #include "pipelines/wan.h"
 
+#include "pipelines/decode_wan.h"
 #include "pipelines/latents.h"
 #include "pipelines/prompt_clean.h"
 #include "pipelines/prompt_ids.h"
 #include "pipelines/run_parts.h"
-#include "pipelines/tiles.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -429,167 +429,29 @@ static oq_status denoise(w_run *r)
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */
 
-typedef struct decoding {
-    w_run *r;
-    int64_t item, n_pixels; /* of one frame */
-    int64_t piece;          /* latent frames at a time */
-    oq_tensor z;            /* [pixels, z] */
-    float *rows;            /* host values: latents, or frames of a piece */
-    void *packed;           /* the same in the compute type */
-    float *planes;          /* [3, frames, n_pixels] for the trace; NULL without one */
-    float *features;        /* [pixels, features] of an item in tiles */
-    float *blended;         /* [frames, n_pixels, 3] of an item in tiles */
-    int64_t tile;           /* latents; 0: the whole */
-    double started_s;
-} decoding;
-
-static oq_status start_decoding(w_run *r, decoding *d)
-{
-    *d = (decoding){.r = r, .n_pixels = r->req->width * r->req->height, .started_s = oq_now_s()};
-    oq_phase_begin(r->ex, OQ_PHASE_DECODE);
-    d->piece = r->req->vae_piece > 0 ? r->req->vae_piece : 1;
-    if (d->piece > r->frames) d->piece = r->frames;
-    d->tile = oq_tile_latents(r->req->vae_tile, oq_vae_wan_scale(r->w->vae));
-    if (d->tile >= r->h && d->tile >= r->w_px) d->tile = 0;
-    if (d->tile == 0) OQ_TRY(oq_tmp(r->ex, r->pixels, r->z, &d->z));
-    if (r->ex->measure) return OQ_OK;
-    const int64_t frames = oq_vae_wan_time_scale(r->w->vae) * d->piece, most = 3 * d->n_pixels * frames;
-    const size_t n = (size_t)(r->elems > most ? r->elems : most);
-    OQ_TRY(oq_arena_new(&r->arena, n, sizeof(float), "frames", &d->rows));
-    if (!r->ex->trace || d->tile) return OQ_OK;
-    return oq_arena_new(&r->arena, (size_t)(3 * d->n_pixels * r->req->frames), sizeof(float), "frames",
-                        &d->planes);
-}
-
-static void keep_planes(const decoding *d, int64_t first, int64_t n)
-{
-    const int64_t all = d->r->req->frames * d->n_pixels;
-    for (int64_t i = 0; i < n * d->n_pixels; i++)
-        for (int64_t c = 0; c < 3; c++) d->planes[c * all + first * d->n_pixels + i] = d->rows[i * 3 + c];
-}
-
-/* An oq_vae_wan_sink. */
-static oq_status take_frames(oq_exec *ex, void *user, oq_tensor frames, int64_t first, int64_t n)
-{
-    decoding *d = user;
-    const w_run *r = d->r;
-    const int64_t count = 3 * n * d->n_pixels, at = (d->item * r->req->frames + first) * 3 * d->n_pixels;
-    if (ex->measure) return OQ_OK;
-    OQ_TRY(oq_download(ex, d->rows, frames));
-    if (!oq_values_finite(d->rows, count))
-        return oq_fail(ex->env, OQ_E_NUMERIC, "decoding frames %lld to %lld of %lld: non-finite values",
-                       (long long)first + 1, (long long)(first + n), (long long)r->req->frames);
-    if (d->planes) keep_planes(d, first, n);
-    oq_pixels_from_values(ex->compute, r->out->pixels + at, d->rows, count);
-    oq_run_tell(ex, "decode", d->item * r->req->frames + first + n, r->n_items * r->req->frames,
-                d->started_s);
-    return OQ_OK;
-}
-
-/* An oq_tile_decode. */
-static oq_status decode_tile(oq_exec *ex, void *user, oq_tensor z, int64_t h, int64_t w, bool whole,
-                             oq_tile_take take, void *take_user)
-{
-    const decoding *d = user;
-    const oq_vae_wan_args args = {.frames = d->r->frames, .h = h, .w = w, .piece = d->piece};
-    (void)whole; /* one tile goes the direct way, frame by frame */
-    return oq_vae_wan_decode_tail(ex, d->r->w->vae, &args, z, take, take_user);
-}
-
-/* The decoder's head sees whole frames; its features go to host memory. */
-static oq_status make_features(w_run *r, decoding *d)
-{
-    const oq_mark mark = oq_mark_get(r->ex);
-    const int64_t C = oq_vae_wan_features(r->w->vae);
-    const oq_vae_wan_args args = {.frames = r->frames, .h = r->h, .w = r->w_px, .piece = d->piece};
-    oq_tensor z, features;
-    OQ_TRY(oq_tmp(r->ex, r->pixels, r->z, &z));
-    OQ_TRY(oq_tmp(r->ex, r->pixels, C, &features));
-    OQ_TRY(oq_upload(r->ex, z, d->rows));
-    OQ_TRY(oq_vae_wan_decode_head(r->ex, r->w->vae, &args, z, features));
-    if (!r->ex->measure && !d->features)
-        OQ_TRY(oq_arena_new(&r->arena, (size_t)(r->pixels * C), sizeof(float), "features", &d->features));
-    OQ_TRY(oq_download(r->ex, d->features, features));
-    oq_mark_reset(r->ex, mark);
-    return OQ_OK;
-}
-
-/* All frames of each tile, blended in host memory. */
-static oq_status decode_in_tiles(w_run *r, decoding *d)
-{
-    const int64_t scale = oq_vae_wan_scale(r->w->vae), n = 3 * d->n_pixels * r->req->frames;
-    const oq_tiling tiling = {.frames = r->frames,
-                              .h = r->h,
-                              .w = r->w_px,
-                              .channels = oq_vae_wan_features(r->w->vae),
-                              .scale = scale,
-                              .tile = d->tile,
-                              .most_frames = oq_vae_wan_time_scale(r->w->vae) * d->piece,
-                              .decode = decode_tile,
-                              .user = d};
-    OQ_TRY(make_features(r, d));
-    if (r->ex->measure) return oq_decode_tiles(r->ex, &r->arena, &tiling, NULL, NULL);
-    if (!d->blended) OQ_TRY(oq_arena_new(&r->arena, (size_t)n, sizeof(float), "frames", &d->blended));
-    memset(d->blended, 0, (size_t)n * sizeof *d->blended);
-    OQ_TRY(oq_decode_tiles(r->ex, &r->arena, &tiling, d->features, d->blended));
-    if (!oq_values_finite(d->blended, n))
-        return oq_fail(r->ex->env, OQ_E_NUMERIC, "decoding video %lld of %lld: non-finite values",
-                       (long long)d->item + 1, (long long)r->n_items);
-    oq_pixels_from_values(&oq_dtype_f32, r->out->pixels + d->item * n, d->blended, n);
-    return OQ_OK;
-}
-
-static oq_status trace_decoded(const decoding *d)
-{
-    const oq_request *req = d->r->req;
-    char key[OQ_RUN_PREFIX_MAX], buffer[OQ_RUN_PREFIX_MAX];
-    if (!d->planes) return OQ_OK;
-    snprintf(key, sizeof key, "%.40s.out", oq_run_prefix(d->r->ex, "vae", d->item, buffer));
-    return oq_trace_host(d->r->ex, key, &oq_dtype_f32, d->planes,
-                         (int64_t[]){1, 3, req->frames, req->height, req->width}, 5);
-}
-
-static oq_status decode_item(w_run *r, decoding *d)
-{
-    oq_exec *ex = r->ex;
-    char buffer[OQ_RUN_PREFIX_MAX], key[OQ_RUN_PREFIX_MAX];
-    const oq_vae_wan_args args = {.frames = r->frames,
-                                  .h = r->h,
-                                  .w = r->w_px,
-                                  .piece = d->piece,
-                                  .trace = oq_run_prefix(ex, "vae", d->item, buffer)};
-    if (!ex->measure) {
-        float *latents = r->latents + d->item * r->elems;
-        put_first_frame(r, latents);
-        oq_latents_rescale(ex->compute, latents, r->pixels, r->z, true, r->w->vae->mean, r->w->vae->std);
-        if (args.trace) {
-            snprintf(key, sizeof key, "%.40s.in", args.trace);
-            OQ_TRY(trace_latents(r, key, latents, 1));
-        }
-        oq_values_transpose(d->rows, latents, r->z, r->pixels);
-    }
-    if (d->tile) return decode_in_tiles(r, d);
-    OQ_TRY(oq_upload(ex, d->z, d->rows));
-    OQ_TRY(oq_vae_wan_decode(ex, r->w->vae, &args, d->z, take_frames, d));
-    return trace_decoded(d);
-}
-
+/* In float32, whatever the run's type is. */
 static oq_status decode(w_run *r)
 {
-    decoding d;
-    const oq_request *req = r->req;
-    const int64_t n = r->ex->measure ? 1 : r->n_items;
+    const oq_vae_wan *vae = r->w->vae;
     const oq_dtype *type = r->ex->compute;
+    const oq_wan_decoding d = {.vae = vae,
+                               .request = r->req,
+                               .video = true,
+                               .n_items = r->n_items,
+                               .frames = r->frames,
+                               .h = r->h,
+                               .w = r->w_px,
+                               .planes = r->latents,
+                               .out = r->out};
+    for (int64_t i = 0; !r->ex->measure && i < r->n_items; i++) {
+        float *latents = r->latents + i * r->elems;
+        put_first_frame(r, latents);
+        oq_latents_rescale(&oq_dtype_f32, latents, r->pixels, r->z, true, vae->mean, vae->std);
+    }
     r->ex->compute = &oq_dtype_f32;
-    oq_status st = start_decoding(r, &d);
-    oq_run_tell(r->ex, "decode", 0, r->n_items * req->frames, d.started_s);
-    for (; st == OQ_OK && d.item < n; d.item++) st = decode_item(r, &d);
+    const oq_status st = oq_decode_wan(r->ex, &r->arena, &d);
     r->ex->compute = type;
-    if (st != OQ_OK || r->ex->measure) return st;
-    OQ_TRY(oq_trace_host(r->ex, "image", &oq_dtype_u8, r->out->pixels,
-                         (int64_t[]){n, req->frames, req->height, req->width, 3}, 5));
-    r->out->decode_s = oq_now_s() - d.started_s;
-    return OQ_OK;
+    return st;
 }
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
