@@ -131,14 +131,22 @@ static void expect_same_values(const oq_ckpt_tensor *a, const oq_ckpt_tensor *b)
     free(x);
 }
 
-/* dequantize, then every layer of the report against the source's plain weight; all else is as it was. */
-void expect_plain_again(oq_env *env, const char *quantized, const char *to, const oq_json *layers)
+static oq_ckpt *open_weights(oq_env *env, const char *path)
 {
-    oq_ckpt *plain = NULL, *written = NULL;
+    oq_ckpt *ckpt = NULL;
+    const oq_status st =
+        oq_file_is_dir(path) ? oq_ckpt_open_folder(env, path, NULL, &ckpt) : oq_ckpt_open(env, path, &ckpt);
+    if (st != OQ_OK) fail_msg("%s: %s", path, oq_env_error(env));
+    return ckpt;
+}
+
+/* dequantize, then every layer of the report against the source's plain weight; all else is as it was. */
+void expect_encoded(oq_env *env, const char *source, const char *quantized, const char *to,
+                    const oq_json *layers)
+{
     done(env, "dequantize", quantized,
          (const char *const[]){"output", to, "dtype", "f32", "force", "true", NULL}, NULL);
-    assert_int_equal(oq_ckpt_open_folder(env, TRANSFORMER, NULL, &plain), OQ_OK);
-    assert_int_equal(oq_ckpt_open_folder(env, to, NULL, &written), OQ_OK);
+    oq_ckpt *plain = open_weights(env, source), *written = open_weights(env, to);
     assert_int_equal(plain->n_tensors, written->n_tensors);
     size_t n_layers = 0;
     for (size_t i = 0; i < plain->n_tensors; i++) {
@@ -160,4 +168,9 @@ void expect_plain_again(oq_env *env, const char *quantized, const char *to, cons
     assert_int_equal(n_layers, oq_json_size(layers));
     oq_ckpt_close(written);
     oq_ckpt_close(plain);
+}
+
+void expect_plain_again(oq_env *env, const char *quantized, const char *to, const oq_json *layers)
+{
+    expect_encoded(env, TRANSFORMER, quantized, to, layers);
 }

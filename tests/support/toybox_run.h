@@ -31,8 +31,10 @@ typedef struct picture {
 picture draw(oq_env *env, const char *model, const char *option, const char *value);
 double psnr(const picture *a, const picture *b);
 
-/* `quantized` dequantized into `to`: every layer of the report is the format's own encode and decode of the demo model's, all
- * else is as it was. */
+/* `quantized` dequantized into `to`: every layer of the report is the format's own encode and decode of the source's, all else
+ * is as it was. Paths are folders of a component, or files. */
+void expect_encoded(oq_env *env, const char *source, const char *quantized, const char *to, const oq_json *layers);
+/* The same of the demo model's transformer. */
 void expect_plain_again(oq_env *env, const char *quantized, const char *to, const oq_json *layers);
 
 #endif
