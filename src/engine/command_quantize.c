@@ -93,7 +93,9 @@ static void check_job(void *user, int64_t i, int worker)
 {
     const checking *c = user;
     (void)worker;
-    if (c->layers[i]) c->status[i] = oq_rewrite_layer_hash(c->env, c->layers[i], &c->hash[i]);
+    if (!c->layers[i]) return;
+    c->status[i] = oq_rewrite_layer_hash(c->env, c->layers[i], &c->hash[i]);
+    oq_inspect_layer_forget(c->written->ckpt, c->layers[i]);
 }
 
 static oq_status find_written(const checking *c, size_t i)

@@ -51,6 +51,8 @@ typedef struct oq_layer_planes { /* zero before */
 oq_status oq_layer_planes_read(oq_env *env, const oq_inspect_layer *layer, oq_layer_planes *out);
 oq_status oq_layer_planes_own(oq_env *env, oq_layer_planes *p, int plane, size_t bytes);
 void oq_layer_planes_free(oq_env *env, oq_layer_planes *p);
+/* Pages of the file that hold the layer may leave memory; reading them again brings them back. */
+void oq_inspect_layer_forget(const oq_ckpt *ckpt, const oq_inspect_layer *layer);
 /* A decoded row [k] with what stands around the product (rotation, order, factors, low rank) folded in; spare [k]. */
 void oq_layer_fold_row(const oq_scheme *s, const oq_planes *p, float *row, float *spare, int64_t r, int64_t k);
 /* f32 [n, k], folded. */

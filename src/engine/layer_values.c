@@ -38,6 +38,12 @@ oq_status oq_layer_planes_read(oq_env *env, const oq_inspect_layer *layer, oq_la
     return OQ_OK;
 }
 
+void oq_inspect_layer_forget(const oq_ckpt *ckpt, const oq_inspect_layer *layer)
+{
+    for (int i = 0; i < OQ_N_PLANES; i++)
+        if (layer->source.plane[i].tensor) oq_ckpt_forget(ckpt, layer->source.plane[i].tensor);
+}
+
 /* ---- values -------------------------------------------------------------------------------------------- */
 
 /* What stands around the product goes into the weight: y = W R(P(S x)) + U D x is one plain row of it. */

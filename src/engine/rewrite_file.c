@@ -118,17 +118,16 @@ static bool put_bytes(void *user, const oq_write_tensor *t, const void *bytes)
     return oq_file_write_at(w->writers[t->file], w->data_at[t->file] + t->at, bytes, t->bytes);
 }
 
-static void forget(const oq_rewrite *rw, const oq_ckpt_tensor *t)
+static void forget(const oq_rewrite *rw, const oq_inspect_layer *layer, const oq_ckpt_tensor *plain)
 {
-    oq_ckpt_forget(rw->part->ckpt, t);
+    if (layer) oq_inspect_layer_forget(rw->part->ckpt, layer);
+    if (plain) oq_ckpt_forget(rw->part->ckpt, plain);
 }
 
 static void forget_job(const oq_rewrite *rw, const oq_rewrite_job *job)
 {
-    forget(rw, job->plain ? job->plain : job->layer->source.plane[OQ_PLANE_DATA].tensor);
-    for (int i = 0; i < job->n_more; i++)
-        forget(rw, job->more[i].plain ? job->more[i].plain
-                                      : job->more[i].layer->source.plane[OQ_PLANE_DATA].tensor);
+    forget(rw, job->layer, job->plain);
+    for (int i = 0; i < job->n_more; i++) forget(rw, job->more[i].layer, job->more[i].plain);
 }
 
 static void run_job(void *user, int64_t i, int worker)
