@@ -193,7 +193,7 @@ static void test_refusals(void **state)
         {"methods", ",,,", OQ_E_ARG, "--methods ',,,': word 1 is empty; want names with commas between them"},
         {"methods", "int8,", OQ_E_ARG, "--methods 'int8,': word 2 is empty"},
         {"output", MODEL "/model_index.json", OQ_E_ARG, "model_index.json: exists; --force replaces it"},
-        {"output", MODEL, OQ_E_ARG, "toybox: is a folder"},
+        {"output", MODEL, OQ_E_IO, "toybox: is a folder"},
         {"output", "no/such/folder/r.json", OQ_E_IO, "no/such/folder"},
         {"output", "-", OQ_E_ARG, "without --output the recipe ends the report already"},
     };
