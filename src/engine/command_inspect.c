@@ -47,7 +47,8 @@ static oq_status command_inspect(oq_env *env, oq_options *options, oq_report **o
                                    oq_options_text(options, "variant", NULL), &inspect);
     inspect.model = oq_options_text(options, "model", NULL);
     if (st == OQ_OK && inspect.model && inspect.folder)
-        st = oq_fail(env, OQ_E_ARG, "--model goes with a lone file or component; %s is a model", inspect.path);
+        st =
+            oq_fail(env, OQ_E_ARG, "--model goes with a lone file or component; %s is a model", inspect.path);
     if (st == OQ_OK) st = run(&inspect, options, out);
     oq_inspect_deinit(&inspect);
     return st;

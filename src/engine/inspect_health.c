@@ -145,8 +145,8 @@ static oq_status check_orphan(oq_inspect *inspect, const oq_inspect_part *part, 
     const oq_status st = oq_strbuf_check(&name, "name of a weight");
     oq_strbuf_deinit(&name);
     if (st == OQ_OK && !found)
-        oq_inspect_problem(inspect, part, oq_inspect_severity(inspect), tensor->name, "a scale without its weight '%.*s.weight'",
-                           stem, tensor->name);
+        oq_inspect_problem(inspect, part, oq_inspect_severity(inspect), tensor->name,
+                           "a scale without its weight '%.*s.weight'", stem, tensor->name);
     return st;
 }
 

@@ -66,11 +66,8 @@ static oq_status plan_alone(oq_inspect *inspect, const oq_module_type *module, c
                                       .quant = c->quant,
                                       .quant_source = c->quant_source,
                                       .ckpt = ckpt};
-    const oq_plan_input input = {.name = name,
-                                 .class_name = part->class_name,
-                                 .module = module,
-                                 .config = c->config,
-                                 .ckpt = ckpt};
+    const oq_plan_input input = {
+        .name = name, .class_name = part->class_name, .module = module, .config = c->config, .ckpt = ckpt};
     OQ_TRY(oq_backend_select(env, "cpu", &backend, &index));
     OQ_TRY(backend->open(env, index, NULL, &device));
     oq_status st = oq_resolve(env, NULL, &resolve, 1, &resolved);

@@ -54,7 +54,8 @@ static void take_rows(oq_linear *l)
 }
 
 /* Pieces of the item as layers of their own. */
-static oq_status take_apart(oq_plan *plan, const oq_plan_component *c, const oq_item *item, int n, oq_item *to)
+static oq_status take_apart(oq_plan *plan, const oq_plan_component *c, const oq_item *item, int n,
+                            oq_item *to)
 {
     oq_linear *l = item->u.linear;
     const bool columns = is_cut(c, l);

@@ -201,13 +201,15 @@ static oq_status check_nested(oq_env *env, const bnb_layer *l, int64_t blocks)
     OQ_TRY(check_magnitudes(env, l, l->nested_absmax, "nested_absmax", n));
     for (int64_t i = 1; i < MAP; i++)
         if (!(f32_at(l->nested_map, i) > f32_at(l->nested_map, i - 1)))
-            return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is no table that rises: %g follows %g at index %lld",
+            return oq_fail(env, OQ_E_FORMAT,
+                           "tensor '%s' is no table that rises: %g follows %g at index %lld",
                            l->nested_map->name, (double)f32_at(l->nested_map, i),
                            (double)f32_at(l->nested_map, i - 1), (long long)i);
     for (int64_t i = 0; i < n; i++) zero &= !(f32_at(l->nested_absmax, i) > 0);
     for (int64_t i = 1; i < blocks; i++) differ |= l->absmax->data[i] != l->absmax->data[0];
     if (!zero || !differ) return OQ_OK;
-    return oq_fail(env, OQ_E_FORMAT, "scale '%s' is zero in all of its %lld values, beside codes that are not",
+    return oq_fail(env, OQ_E_FORMAT,
+                   "scale '%s' is zero in all of its %lld values, beside codes that are not",
                    l->nested_absmax->name, (long long)n);
 }
 

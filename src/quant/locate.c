@@ -17,8 +17,9 @@ static oq_status check_scales(oq_env *env, const oq_part_source *part, oq_plane 
     const bool coded = t && t->dtype == &oq_dtype_u8 && scale->make;
     if (!t || !codes || t == codes || coded || !t->bytes || !t->data || !codes->data) return OQ_OK;
     if (t->data[0] != 0 || !all_alike(t) || all_alike(codes)) return OQ_OK;
-    return oq_fail(env, OQ_E_FORMAT, "scale '%s' is zero in all of its %lld values, beside codes that are not",
-                   t->name, (long long)t->elems);
+    return oq_fail(env, OQ_E_FORMAT,
+                   "scale '%s' is zero in all of its %lld values, beside codes that are not", t->name,
+                   (long long)t->elems);
 }
 
 oq_status oq_dialect_locate(oq_env *env, const oq_dialect *dialect, const oq_declared *declared,

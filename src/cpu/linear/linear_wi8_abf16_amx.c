@@ -8,6 +8,6 @@ static bool accepts(const oq_linear_spec *spec)
 }
 
 const oq_linear_kernel oq_linear_wi8_abf16_amx = {.name = OQ_AMX_NAME("linear_wi8_abf16_amx"),
-                                                   .need = OQ_AMX_NEED,
-                                                   .accepts = accepts,
-                                                   OQ_PANEL_ENGINE_FUNCTIONS(bf16_amx)};
+                                                  .need = OQ_AMX_NEED,
+                                                  .accepts = accepts,
+                                                  OQ_PANEL_ENGINE_FUNCTIONS(bf16_amx)};

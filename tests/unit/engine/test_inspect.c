@@ -373,8 +373,7 @@ static void test_broken_model(void **state)
     problem_is(b, 1, "error", NULL, message);
     const oq_json *third = oq_json_at(oq_json_get(b->json, "problems"), 2);
     snprintf(message, sizeof message, "%s: pipeline class 'P' is not supported; this build runs ", path);
-    assert_int_equal(
-        strncmp(oq_json_string(oq_json_get(third, "message")), message, strlen(message)), 0);
+    assert_int_equal(strncmp(oq_json_string(oq_json_get(third, "message")), message, strlen(message)), 0);
     member_is(b, b->json, "judged", "\"model\"");
     const oq_json *layers = oq_json_get(oq_json_get(b->json, "quantization"), "layers");
     assert_int_equal(oq_json_size(layers), 1);

@@ -189,18 +189,20 @@ static void test_refusals(void **state)
         {"budget", "-4bpw", OQ_E_ARG, "--budget '-4bpw' is not"},
         {"methods", "bf16", OQ_E_ARG, "--methods 'bf16' names no method"},
         {"methods", "nvfp5", OQ_E_CONFIG, "--methods: unknown quantization method 'nvfp5'"},
-        {"methods", "gptq", OQ_E_ARG, "--methods: 'gptq' reads checkpoints, it quantizes nothing while loading"},
+        {"methods", "gptq", OQ_E_ARG,
+         "--methods: 'gptq' reads checkpoints, it quantizes nothing while loading"},
         {"methods", ",,,", OQ_E_ARG, "--methods ',,,': word 1 is empty; want names with commas between them"},
         {"methods", "int8,", OQ_E_ARG, "--methods 'int8,': word 2 is empty"},
         {"output", MODEL "/model_index.json", OQ_E_ARG, "model_index.json: exists; --force replaces it"},
         {"output", MODEL, OQ_E_IO, "toybox: is a folder"},
-        {"output", "no/such/folder/r.json", OQ_E_IO, "no/such/folder"},
+        {"output", "no/such/folder/r.json", OQ_E_NOTFOUND, "no/such/folder"},
         {"output", "-", OQ_E_ARG, "without --output the recipe ends the report already"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) { /* before anything is opened, let alone measured */
-        const char *const pairs[] = {"model",       "no/model",   "prompt", "x",      rows[i].option,
-                                     rows[i].value, "width", "64",     "height", "64",
-                                     "steps",       "1",     NULL};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows;
+         i++) { /* before anything is opened, let alone measured */
+        const char *const pairs[] = {"model",       "no/model", "prompt", "x",      rows[i].option,
+                                     rows[i].value, "width",    "64",     "height", "64",
+                                     "steps",       "1",        NULL};
         assert_int_equal(run(env, "recipe", pairs, &json), rows[i].status);
         if (!strstr(oq_env_error(env), rows[i].text)) fail_msg("%s", oq_env_error(env));
     }
