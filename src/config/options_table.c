@@ -173,6 +173,12 @@ static const oq_option_info rows[] = {
      "'static': quantized activations (NVFP4's too) get one scale a layer, measured while the source's model "
      "runs "
      "the prompts of --prompt or --prompt-file"},
+    {"smoothquant", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "quantize", "quantization", NULL,
+     "INT8 layers divide the columns of x by what the prompts show to be large and multiply the weights by "
+     "it; their "
+     "activations are static"},
+    {"smoothquant-alpha", NULL, OQ_OPTION_REAL, 0, 1, NULL, "0.5", "quantize", "quantization", "X",
+     "how much of a column's size goes over to the weights: 0 none, 1 all"},
     {"recipe", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES ",bench,quantize", "quantization", "NAME|FILE",
      "a recipe of the model's family ('omniq models -v' lists them), or a file of 'omniq recipe'"},
     {"budget", NULL, OQ_OPTION_STRING, 0, 0, NULL, "4.5bpw", "recipe", "quantization", "SIZE",

@@ -152,6 +152,21 @@ static oq_status check_input_scale(const checking *c, size_t i)
         c->p->name, to->name, (double)to->input_scale, (double)read);
 }
 
+static oq_status check_factors(const checking *c, size_t i)
+{
+    const oq_write_layer *to = &c->p->rewrite.jobs[i].to;
+    const oq_plane_source *s = &c->layers[i]->source.plane[OQ_PLANE_SMOOTH];
+    float *read = NULL;
+    if (!to->scheme.smooth) return OQ_OK;
+    OQ_TRY(oq_new(c->env, (size_t)to->k, sizeof *read, "check", &read));
+    if (s->tensor) oq_plane_read(s, read, (size_t)to->k * sizeof *read, to->n, to->k);
+    const bool same = memcmp(read, to->smooth, (size_t)to->k * sizeof *read) == 0;
+    oq_free(c->env, read);
+    if (same) return OQ_OK;
+    return oq_fail(c->env, OQ_E_FORMAT, "%s: layer '%s' reads back with other factors of its input",
+                   c->p->name, to->name);
+}
+
 static oq_status compare_hashes(const checking *c)
 {
     tell_activations(c);
@@ -163,6 +178,7 @@ static oq_status compare_hashes(const checking *c)
                            "%s: layer '%s' reads back as other values than were encoded (%s as %s)",
                            c->p->name, job->name, c->p->layout->name, c->layers[i]->source.format->name);
         OQ_TRY(check_input_scale(c, i));
+        OQ_TRY(check_factors(c, i));
     }
     return OQ_OK;
 }
@@ -315,12 +331,15 @@ static void put_calibration(const oq_quantize *q, bool dry, oq_json *json, oq_st
     oq_json_set(o, "height", oq_json_new_int(q->calibrated.height));
     oq_json_set(o, "seed", oq_json_new_int((int64_t)q->calibrated.seed));
     oq_json_set(o, "static_scales", oq_json_new_int((int64_t)q->calibrated.scales));
+    oq_json_set(o, "smoothed_layers", oq_json_new_int((int64_t)q->calibrated.smoothed));
     oq_json_set(json, "calibration", o);
     oq_strbuf_printf(
-        text, "calibration%s: %d %s, %d steps, %lld x %lld, seed %llu; %zu static activation scales\n",
+        text, "calibration%s: %d %s, %d steps, %lld x %lld, seed %llu; %zu static activation scales",
         dry ? " (not run)" : "", q->calibrated.prompts, q->calibrated.prompts == 1 ? "prompt" : "prompts",
         q->calibrated.steps, (long long)q->calibrated.width, (long long)q->calibrated.height,
         (unsigned long long)q->calibrated.seed, q->calibrated.scales);
+    if (q->calibrated.smoothed) oq_strbuf_printf(text, ", %zu smoothed layers", q->calibrated.smoothed);
+    oq_strbuf_putc(text, '\n');
 }
 
 static oq_status report(const oq_quantize *q, const char *output, bool dry, oq_report **out)

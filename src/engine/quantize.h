@@ -47,14 +47,14 @@ typedef struct oq_quantize {
         int prompts, steps; /* 0 prompts: nothing asked for it */
         int64_t width, height;
         uint64_t seed;
-        size_t scales; /* static ones, of activations */
+        size_t scales, smoothed; /* layers with static activations; with SmoothQuant's factors */
     } calibrated;
 } oq_quantize;
 
 /* Opens the source and its networks, resolves the wish as for plain weights, fills `planned`. Deinit in any case. */
 oq_status oq_quantize_open(oq_env *env, const oq_options *options, const char *path, oq_quantize *out);
 void oq_quantize_deinit(oq_quantize *q);
-/* quantize_calibrate.c: what the command's own options make of a method's scheme: static activations. */
+/* quantize_calibrate.c: what the command's own options make of a method's scheme: static activations, smoothing. */
 void oq_quantize_refine(const oq_quantize *q, oq_scheme *scheme);
 /* Fills in what prompts tell about the listed layers; nothing where none needs it. dry: everything but running the model. Fails
  * where prompts are given that nothing needs, or none where something does. */

@@ -1,10 +1,13 @@
-/* quantize_calibrate.c -- what the quantize command learns from prompts: the source's model runs them, and static scales of
- * activations come from the largest number that each layer took in. */
+/* quantize_calibrate.c -- what the quantize command learns from prompts: the source's model runs them. Static scales of
+ * activations come from the largest number that each layer took in; SmoothQuant's factors from the largest of each of its
+ * columns and of the weights that meet it. */
 #include "engine/calibrate.h"
 #include "engine/quantize.h"
 
 #include "base/names.h"
+#include "base/pool.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- static activations -------------------------------------------------------------------------------- */
@@ -17,8 +20,18 @@ static float largest_code(const oq_scheme *s)
     return s->act == &oq_dtype_i8 ? 127.0f : 448.0f;
 }
 
+static bool is_int8(const oq_scheme *s)
+{
+    return s->weight == &oq_format_int8_channel && s->act == &oq_dtype_i8 && oq_scheme_is_bare(s);
+}
+
+/* Smoothed layers have static activations: no layout holds the one without the other. */
 void oq_quantize_refine(const oq_quantize *q, oq_scheme *s)
 {
+    if (oq_options_flag(q->options, "smoothquant") && is_int8(s)) {
+        s->smooth = true;
+        s->act_scale = OQ_ACT_STATIC_TENSOR;
+    }
     if (strcmp(oq_options_text(q->options, "activation-scheme", "method"), "static") != 0) return;
     const bool nvfp4 = s->weight == &oq_format_nvfp4 && (!s->act || s->act_scale == OQ_ACT_DYNAMIC_NVFP4);
     if (nvfp4)
@@ -27,13 +40,14 @@ void oq_quantize_refine(const oq_quantize *q, oq_scheme *s)
         s->act_scale = OQ_ACT_STATIC_TENSOR;
 }
 
-static size_t count_static(const oq_quantize *q)
+static void count_layers(oq_quantize *q)
 {
-    size_t n = 0;
     for (size_t i = 0; i < q->n_parts; i++)
-        for (size_t l = 0; l < q->parts[i].n_layers; l++)
-            n += oq_act_is_static(q->parts[i].layers[l].scheme.act_scale);
-    return n;
+        for (size_t l = 0; l < q->parts[i].n_layers; l++) {
+            const oq_scheme *s = &q->parts[i].layers[l].scheme;
+            q->calibrated.scales += oq_act_is_static(s->act_scale);
+            q->calibrated.smoothed += s->smooth;
+        }
 }
 
 /* Layers whose activations are quantized in a way that has no static kind. */
@@ -58,7 +72,7 @@ static void tell_dynamic(const oq_quantize *q)
 
 typedef struct input { /* a layer of the source's files, and the product that multiplies by it */
     const char *name;
-    const oq_calibration_layer *seen;
+    oq_calibration_layer *seen;
 } input;
 
 static oq_status list_inputs(oq_quantize *q, const oq_quantize_part *p, const oq_calibration *c, input **out,
@@ -70,7 +84,7 @@ static oq_status list_inputs(oq_quantize *q, const oq_quantize_part *p, const oq
     OQ_TRY(oq_arena_new(&q->source.arena, most + 1, sizeof **out, "layers", out));
     for (size_t i = 0; i < p->planned->n_layers; i++) {
         const oq_linear *l = p->planned->layers[i].linear;
-        const oq_calibration_layer *seen = oq_calibration_find(c, p->name, l->name);
+        oq_calibration_layer *seen = oq_calibration_find(c, p->name, l->name);
         for (int part = 0; part < l->n_parts; part++)
             (*out)[(*n)++] = (input){oq_plan_place(p->planned, l->parts[part].name).name, seen};
     }
@@ -79,17 +93,19 @@ static oq_status list_inputs(oq_quantize *q, const oq_quantize_part *p, const oq
 
 /* ---- scales -------------------------------------------------------------------------------------------- */
 
-/* Of one layer of the output; its parts share their input. */
-static oq_calibration_layer seen_by(const oq_spelling *s, const input *inputs, size_t n)
+/* Of one layer of the output: its parts share their input, as the product that they are parts of has one. NULL: none of it was
+ * in the model that ran. */
+static oq_calibration_layer *seen_by(const oq_spelling *s, const input *inputs, size_t n)
 {
-    oq_calibration_layer all = {0};
     for (int f = 0; f < s->n_from; f++)
         for (size_t j = 0; j < n; j++)
-            if (inputs[j].seen && strcmp(inputs[j].name, s->from[f]) == 0) {
-                all.rows += inputs[j].seen->rows;
-                all.amax = inputs[j].seen->amax > all.amax ? inputs[j].seen->amax : all.amax;
-            }
-    return all;
+            if (inputs[j].seen && strcmp(inputs[j].name, s->from[f]) == 0) return inputs[j].seen;
+    return NULL;
+}
+
+static bool is_reached(const oq_calibration_layer *seen)
+{
+    return seen && seen->amax > 0;
 }
 
 /* Layers that the prompts do not reach, or whose input is zeros, have no scale. */
@@ -98,10 +114,11 @@ static oq_status check_reached(const oq_quantize *q, const oq_quantize_part *p, 
     size_t count = 0, first = 0;
     for (size_t i = p->n_layers; i-- > 0;)
         if (oq_act_is_static(p->layers[i].scheme.act_scale) &&
-            !(seen_by(&p->spellings[i], inputs, n).amax > 0))
+            !is_reached(seen_by(&p->spellings[i], inputs, n)))
             first = i, count++;
     if (!count) return OQ_OK;
-    const bool ran = seen_by(&p->spellings[first], inputs, n).rows > 0;
+    const oq_calibration_layer *seen = seen_by(&p->spellings[first], inputs, n);
+    const bool ran = seen && seen->rows > 0;
     return oq_fail(q->env, OQ_E_UNSUPPORTED,
                    "%s: layer '%s'%s %s in the %d calibration %s, so there is no scale for its activations; "
                    "leave such layers plain with --ignored-layers",
@@ -110,24 +127,117 @@ static oq_status check_reached(const oq_quantize *q, const oq_quantize_part *p, 
                    q->calibrated.prompts == 1 ? "prompt" : "prompts");
 }
 
-static oq_status set_scales(oq_quantize *q, oq_quantize_part *p, const oq_calibration *c)
+/* The largest number that the layer multiplies, behind its factors. */
+static float largest_input(const oq_write_layer *layer, const oq_calibration_layer *seen)
 {
-    input *inputs = NULL;
-    size_t n = 0;
-    OQ_TRY(list_inputs(q, p, c, &inputs, &n));
-    OQ_TRY(check_reached(q, p, inputs, n));
+    float amax = 0;
+    if (!layer->smooth) return seen->amax;
+    for (int64_t c = 0; c < layer->k; c++) amax = fmaxf(amax, seen->column_amax[c] * layer->smooth[c]);
+    return amax;
+}
+
+static oq_status set_scales(oq_quantize *q, oq_quantize_part *p, const input *inputs, size_t n)
+{
     for (size_t i = 0; i < p->n_layers; i++) {
         oq_write_layer *layer = &p->layers[i];
         if (!oq_act_is_static(layer->scheme.act_scale)) continue;
-        const float amax = seen_by(&p->spellings[i], inputs, n).amax;
+        const float amax = largest_input(layer, seen_by(&p->spellings[i], inputs, n));
         layer->input_scale = amax / largest_code(&layer->scheme);
         if (!(layer->input_scale > 0))
             return oq_fail(q->env, OQ_E_UNSUPPORTED,
                            "%s: layer '%s' takes in at most %g, too little for a scale of its activations",
                            p->name, layer->name, (double)amax);
-        p->rewrite.jobs[i].to.input_scale = layer->input_scale; /* the first jobs are the layers */
+        p->rewrite.jobs[i].to = *layer; /* the first jobs are the layers */
     }
     return OQ_OK;
+}
+
+/* ---- SmoothQuant --------------------------------------------------------------------------------------- */
+
+typedef struct smoothing {
+    oq_quantize *q;
+    oq_quantize_part *p;
+    const oq_calibration_layer **seen; /* per layer; NULL: not smoothed */
+    float **columns;                   /* per layer: largest |w| of each column */
+    oq_status *status;
+} smoothing;
+
+static void look_at_weights(void *user, int64_t i, int worker)
+{
+    const smoothing *s = user;
+    const oq_rewrite_job *job = &s->p->rewrite.jobs[i];
+    (void)worker;
+    if (!s->seen[i]) return;
+    float *values = oq_alloc_raw(s->q->env, (size_t)(job->n * job->k) * sizeof *values);
+    s->status[i] = values ? oq_rewrite_values(s->q->env, job, values) : OQ_E_NOMEM;
+    for (int64_t r = 0; s->status[i] == OQ_OK && r < job->n; r++)
+        for (int64_t c = 0; c < job->k; c++)
+            s->columns[i][c] = fmaxf(s->columns[i][c], fabsf(values[r * job->k + c]));
+    oq_free(s->q->env, values);
+}
+
+/* The factor of a column of x: what its numbers are too large by goes over to the weights, as far as alpha says. One that is
+ * never used has none to give. A bf16 number, as the layout holds it, so that the weights are divided by what x is multiplied
+ * by. */
+static float factor(double x, double w, double alpha)
+{
+    if (!(x > 0) || !(w > 0)) return 1.0f;
+    const float exact = (float)fmin(fmax(pow(w, 1 - alpha) / pow(x, alpha), 1e-4), 1e4);
+    float rounded = 0;
+    uint8_t bits[2];
+    oq_dtype_bf16.from_f32(bits, &exact, 1);
+    oq_dtype_bf16.to_f32(&rounded, bits, 1);
+    return rounded;
+}
+
+/* Layers that take in the same x have the same factors: what fuses them multiplies once. */
+static oq_status set_factors(smoothing *s)
+{
+    const double alpha = oq_options_real(s->q->options, "smoothquant-alpha", 0.5);
+    for (size_t i = 0; i < s->p->n_layers; i++) {
+        oq_write_layer *layer = &s->p->layers[i];
+        float *smooth = NULL;
+        if (!s->seen[i] || layer->smooth) continue;
+        OQ_TRY(oq_arena_new(&s->q->source.arena, (size_t)layer->k, sizeof *smooth, layer->name, &smooth));
+        for (size_t j = i; j < s->p->n_layers; j++)
+            for (int64_t c = 0; s->seen[j] == s->seen[i] && c < layer->k; c++)
+                smooth[c] = fmaxf(smooth[c], s->columns[j][c]);
+        for (int64_t c = 0; c < layer->k; c++)
+            smooth[c] = factor((double)s->seen[i]->column_amax[c], (double)smooth[c], alpha);
+        for (size_t j = i; j < s->p->n_layers; j++)
+            if (s->seen[j] == s->seen[i]) s->p->layers[j].smooth = smooth;
+    }
+    return OQ_OK;
+}
+
+static oq_status smooth_part(oq_quantize *q, oq_quantize_part *p, const input *inputs, size_t n)
+{
+    smoothing s = {.q = q, .p = p};
+    oq_arena *arena = &q->source.arena;
+    OQ_TRY(oq_arena_new(arena, p->n_layers + 1, sizeof *s.seen, "layers", &s.seen));
+    OQ_TRY(oq_arena_new(arena, p->n_layers + 1, sizeof *s.columns, "layers", &s.columns));
+    OQ_TRY(oq_arena_new(arena, p->n_layers + 1, sizeof *s.status, "layers", &s.status));
+    for (size_t i = 0; i < p->n_layers; i++) {
+        if (!p->layers[i].scheme.smooth) continue;
+        s.seen[i] = seen_by(&p->spellings[i], inputs, n);
+        OQ_TRY(oq_arena_new(arena, (size_t)p->layers[i].k, sizeof(float), "layers", &s.columns[i]));
+    }
+    oq_pool_run(q->env->pool, (int64_t)p->n_layers, look_at_weights, &s);
+    for (size_t i = 0; i < p->n_layers; i++)
+        if (s.status[i] != OQ_OK)
+            return oq_fail(q->env, s.status[i], "%s: the weights of layer '%s' cannot be read", p->name,
+                           p->layers[i].name);
+    return set_factors(&s);
+}
+
+static oq_status learn(oq_quantize *q, oq_quantize_part *p, const oq_calibration *c)
+{
+    input *inputs = NULL;
+    size_t n = 0;
+    OQ_TRY(list_inputs(q, p, c, &inputs, &n));
+    OQ_TRY(check_reached(q, p, inputs, n));
+    if (q->calibrated.smoothed) OQ_TRY(smooth_part(q, p, inputs, n));
+    return set_scales(q, p, inputs, n);
 }
 
 /* ---- the command's part -------------------------------------------------------------------------------- */
@@ -143,10 +253,10 @@ static oq_status refuse_request(const oq_quantize *q)
         if (!runs || oq_option_find("quantize", rows[i].name) != &rows[i] ||
             !oq_options_given(q->options, rows[i].name))
             continue;
-        return oq_fail(
-            q->env, OQ_E_ARG,
-            "'%s' is given, but nothing that is asked for is calibrated: --activation-scheme static is",
-            rows[i].name);
+        return oq_fail(q->env, OQ_E_ARG,
+                       "'%s' is given, but nothing that is asked for is calibrated: --activation-scheme "
+                       "static and --smoothquant are",
+                       rows[i].name);
     }
     return OQ_OK;
 }
@@ -166,20 +276,32 @@ static oq_status find_model(const oq_quantize *q, oq_calibration_source *out)
         q->source.path, q->parts[0].name);
 }
 
+static oq_status check_wishes(const oq_quantize *q)
+{
+    const bool smooth = oq_options_flag(q->options, "smoothquant");
+    if (strcmp(oq_options_text(q->options, "activation-scheme", "method"), "static") == 0) {
+        tell_dynamic(q);
+        if (!q->calibrated.scales)
+            return oq_fail(
+                q->env, OQ_E_CONFIG,
+                "--activation-scheme static: no layer's method has static activations; fp8 per tensor or "
+                "channel, int8 and nvfp4 have");
+    }
+    if (smooth && !q->calibrated.smoothed)
+        return oq_fail(q->env, OQ_E_CONFIG,
+                       "--smoothquant smooths layers of method int8, and there are none");
+    if (!smooth && oq_options_given(q->options, "smoothquant-alpha"))
+        return oq_fail(q->env, OQ_E_ARG, "'smoothquant-alpha' is given without --smoothquant");
+    return q->calibrated.scales ? OQ_OK : refuse_request(q);
+}
+
 oq_status oq_quantize_calibrate(oq_quantize *q, bool dry)
 {
-    const bool asked = oq_options_given(q->options, "activation-scheme");
     oq_calibration_source source;
     oq_calibration *c = NULL;
-    q->calibrated.scales = count_static(q);
-    if (asked) tell_dynamic(q);
-    if (!q->calibrated.scales && asked &&
-        strcmp(oq_options_text(q->options, "activation-scheme", ""), "static") == 0)
-        return oq_fail(
-            q->env, OQ_E_CONFIG,
-            "--activation-scheme static: no layer's method has static activations; fp8 per tensor or "
-            "channel, int8 and nvfp4 have");
-    if (!q->calibrated.scales) return refuse_request(q);
+    count_layers(q);
+    OQ_TRY(check_wishes(q));
+    if (!q->calibrated.scales) return OQ_OK;
     OQ_TRY(find_model(q, &source));
     OQ_TRY(oq_calibration_open(q->env, q->options, &source, dry, &c));
     const oq_request *r = oq_calibration_request(c);
@@ -189,7 +311,7 @@ oq_status oq_quantize_calibrate(oq_quantize *q, bool dry)
     q->calibrated.height = r->height;
     q->calibrated.seed = r->seed;
     oq_status st = dry ? OQ_OK : oq_calibration_run(c);
-    for (size_t i = 0; st == OQ_OK && !dry && i < q->n_parts; i++) st = set_scales(q, &q->parts[i], c);
+    for (size_t i = 0; st == OQ_OK && !dry && i < q->n_parts; i++) st = learn(q, &q->parts[i], c);
     oq_calibration_close(c);
     return st;
 }

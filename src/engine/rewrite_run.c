@@ -109,6 +109,13 @@ static oq_status encode(oq_env *env, const oq_rewrite_job *job, const float *val
     return OQ_OK;
 }
 
+/* Weights for an x that is multiplied by the factors first. */
+static void divide_columns(const oq_rewrite_job *job, float *values)
+{
+    for (int64_t r = 0; job->to.smooth && r < job->n; r++)
+        for (int64_t c = 0; c < job->k; c++) values[r * job->k + c] /= job->to.smooth[c];
+}
+
 /* What a reader will get, against what was there. */
 static oq_status measure(oq_env *env, oq_rewrite_job *job, const float *values, const oq_planes *planes)
 {
@@ -118,12 +125,13 @@ static oq_status measure(oq_env *env, oq_rewrite_job *job, const float *values, 
     job->hash = HASH_SEED;
     job->signal = job->noise = 0;
     for (int64_t r = 0; r < job->n; r++) {
-        const float *x = values + r * job->k;
+        const float *x = values + r * job->k, *smooth = job->to.smooth;
         f->decode_row(f, row, planes, r, job->n, job->k);
         job->hash = hash_values(job->hash, row, job->k);
         for (int64_t c = 0; c < job->k; c++) {
-            const double d = (double)row[c] - (double)x[c];
-            job->signal += (double)x[c] * (double)x[c];
+            const double by = smooth ? (double)smooth[c] : 1.0, was = (double)x[c] * by;
+            const double d = (double)row[c] * by - was;
+            job->signal += was * was;
             job->noise += d * d;
         }
     }
@@ -150,10 +158,10 @@ static oq_status put_spelled(oq_env *env, const oq_rewrite_job *job, const oq_pl
     return OQ_OK;
 }
 
-static oq_status run_encode(oq_env *env, oq_rewrite_job *job, const float *values, oq_rewrite_put put,
-                            void *user)
+static oq_status run_encode(oq_env *env, oq_rewrite_job *job, float *values, oq_rewrite_put put, void *user)
 {
     oq_layer_planes p = {0};
+    divide_columns(job, values);
     oq_status st = encode(env, job, values, &p);
     if (st == OQ_OK) st = measure(env, job, values, &p.planes);
     if (st == OQ_OK) st = put_spelled(env, job, &p.planes, put, user);

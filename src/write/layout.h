@@ -13,6 +13,8 @@ typedef struct oq_write_layer { /* one layer as it will stand in the file */
     int64_t n, k;
     oq_scheme scheme;
     float input_scale; /* static activation scale; 0: none. Any number above until it was measured */
+    const float *smooth; /* factors of the columns of x [k], bf16 numbers; the weights are divided by them. NULL: none, or not
+                          * measured yet */
 } oq_write_layer;
 
 typedef struct oq_spelled { /* one tensor of a layer */
@@ -68,6 +70,7 @@ oq_spelled oq_spell_plane(const oq_write_layer *l, const char *suffix, const cha
 oq_spelled oq_spell_made(const char *suffix, const char *type, size_t bytes, int64_t d0, int64_t d1,
                          void (*put)(void *dst, const oq_write_layer *layer, const oq_planes *planes));
 oq_spelled oq_spell_input_scale(const char *suffix); /* F32 [] */
+oq_spelled oq_spell_smooth(const oq_write_layer *l, const char *suffix); /* BF16 [k] */
 /* Codes of four bits with the first of a byte high. */
 void oq_put_nibbles_swapped(void *dst, const oq_write_layer *layer, const oq_planes *planes);
 /* The code of a weight of an integer format in groups. */

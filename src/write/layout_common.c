@@ -35,13 +35,29 @@ oq_spelled oq_spell_input_scale(const char *suffix)
     return s;
 }
 
-/* A static scale that the layout has no place for would be lost. */
+static void put_smooth(void *dst, const oq_write_layer *layer, const oq_planes *planes)
+{
+    (void)planes;
+    oq_dtype_bf16.from_f32(dst, layer->smooth, (size_t)layer->k);
+}
+
+oq_spelled oq_spell_smooth(const oq_write_layer *l, const char *suffix)
+{
+    oq_spelled s = oq_spell_made(suffix, "BF16", 2 * (size_t)l->k, l->k, -1, put_smooth);
+    s.plane = OQ_PLANE_SMOOTH;
+    return s;
+}
+
+/* What stands around the product would be lost in a layout that has no place for it. */
 int oq_layout_spell(const oq_layout *layout, const oq_write_layer *layer, oq_spelled out[OQ_LAYOUT_MAX])
 {
     const int n = layout->spell(layer, out);
-    bool scaled = !oq_act_is_static(layer->scheme.act_scale);
-    for (int i = 0; i < n; i++) scaled |= out[i].plane == OQ_PLANE_INPUT_SCALE;
-    return scaled ? n : 0;
+    bool scaled = !oq_act_is_static(layer->scheme.act_scale), smoothed = !layer->scheme.smooth;
+    for (int i = 0; i < n; i++) {
+        scaled |= out[i].plane == OQ_PLANE_INPUT_SCALE;
+        smoothed |= out[i].plane == OQ_PLANE_SMOOTH;
+    }
+    return scaled && smoothed ? n : 0;
 }
 
 void oq_put_nibbles_swapped(void *dst, const oq_write_layer *layer, const oq_planes *planes)

@@ -1,5 +1,5 @@
 /* layout_modelopt.c -- NVIDIA ModelOpt's layouts: FP8 with static activations, FP8 per channel, FP8 in 128x128 blocks, NVFP4
- * with scales in rows, MXFP8; one algorithm for all layers or one each. */
+ * with scales in rows, MXFP8, INT8 with SmoothQuant's factors; one algorithm for all layers or one each. */
 #include "write/layout.h"
 
 #include "base/size.h"
@@ -17,6 +17,8 @@ static const char *algorithm(const oq_write_layer *l)
     if (f == &oq_format_fp8_e4m3_block128) return "FP8_PB_WO";
     if (f == &oq_format_nvfp4) return l->input_scale > 0 ? "NVFP4" : "W4A16_NVFP4";
     if (f == &oq_format_mxfp8) return "MXFP8";
+    if (f == &oq_format_int8_channel && s->act_scale == OQ_ACT_STATIC_TENSOR && s->smooth)
+        return "W8A8_SQ_PER_CHANNEL";
     return NULL;
 }
 
@@ -35,6 +37,15 @@ static int spell_fp8(const oq_write_layer *l, oq_spelled *out)
     return 3;
 }
 
+static int spell_int8(const oq_write_layer *l, oq_spelled *out)
+{
+    out[0] = oq_spell_plane(l, ".weight", "I8", OQ_PLANE_DATA, l->n, l->k);
+    out[1] = oq_spell_plane(l, ".weight_scale", "F32", OQ_PLANE_SCALE, l->n, -1);
+    out[2] = oq_spell_input_scale(".input_scale");
+    out[3] = oq_spell_smooth(l, ".pre_quant_scale");
+    return 4;
+}
+
 static int spell_nvfp4(const oq_write_layer *l, oq_spelled *out)
 {
     if (l->k % 16) return 0;
@@ -51,6 +62,7 @@ static int spell(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
     const char *algo = algorithm(l);
     if (!algo) return 0;
     if (l->scheme.weight == &oq_format_nvfp4) return spell_nvfp4(l, out);
+    if (l->scheme.weight == &oq_format_int8_channel) return spell_int8(l, out);
     if (strcmp(algo, "MXFP8") != 0) return spell_fp8(l, out);
     if (l->k % 32) return 0;
     out[0] = oq_spell_plane(l, ".weight", "F8_E4M3", OQ_PLANE_DATA, l->n, l->k);
@@ -93,7 +105,8 @@ static oq_json *config(const oq_write_component *c)
 
 const oq_layout oq_layout_modelopt = {
     .name = "modelopt",
-    .help = "FP8 (static activations; per channel and token; 128x128), NVFP4, MXFP8, or a mixture",
+    .help =
+        "FP8 (static activations; per channel and token; 128x128), NVFP4, MXFP8, smoothed INT8, or a mixture",
     .producer = "NVIDIA ModelOpt",
     .spell = spell,
     .config = config,

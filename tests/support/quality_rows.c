@@ -98,6 +98,8 @@ const quality_row quality_rows[] = {
     {"bitsandbytes nf4, nested scales", "{\"method\":\"bitsandbytes\"}", "bitsandbytes", DB(34.19)},
     {"fp8, a scale a row", FP8_CHANNEL, "modelopt", DB(40.05)},
     {"fp8, a scale a tensor, static activations", "{\"method\":\"fp8\"}", "modelopt", DB(0), STATIC},
+    {"int8, smoothed, static activations", "{\"method\":\"int8\"}", "modelopt", DB(0),
+     .option = "smoothquant", .value = "true"},
     {"modelopt_fp4, plain activations", "{\"method\":\"nvfp4\"}", "modelopt", DB(33.22)},
     {"modelopt_fp4, static 4-bit activations", "{\"method\":\"nvfp4\"}", "modelopt", DB(0), STATIC},
     {"mxfp8", "{\"method\":\"mxfp8\"}", "modelopt", DB(39.94)},
