@@ -150,14 +150,14 @@ static bool invert(const work *w, const uint8_t *src, uint8_t *dst, size_t bytes
     const oq_format *f = w->l->source.format;
     const bool bytes_of_scales =
         !f->flat && f->block_k && f->block_k <= 32 && f->planes & 1u << OQ_PLANE_GLOBAL;
-    if (bytes % sizeof(float) != 0 || f->block ||
-        (bytes_of_scales && bytes > (size_t)w->whole * sizeof(float)))
+    const oq_dtype *const type = f->scale_type ? f->scale_type : &oq_dtype_f32;
+    if (bytes % type->bytes != 0 || f->block || (bytes_of_scales && bytes > (size_t)w->whole * sizeof(float)))
         return false;
-    for (size_t i = 0; i < bytes; i += sizeof(float)) {
+    for (size_t i = 0; i < bytes; i += type->bytes) {
         float x;
-        memcpy(&x, src + i, sizeof x);
+        type->to_f32(&x, src + i, 1);
         x = 1.0f / x;
-        memcpy(dst + i, &x, sizeof x);
+        type->from_f32(dst + i, &x, 1);
     }
     return true;
 }

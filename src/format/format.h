@@ -59,6 +59,7 @@ typedef struct oq_format {
      * block (128,128), group (1,g). Plain formats have no SCALE plane and (0,0). */
     int32_t block_n, block_k;
     int32_t int_bits; /* of one code of an integer format in groups (int4z_g32: 4); 0: another kind of format */
+    const oq_dtype *scale_type; /* of plane SCALE (and of ZERO where that has floats) in 16 bits; NULL: as the format says */
     bool    flat; /* blocks are runs of the flattened matrix: they cross from row to row */
     /* 0: plane unused; SIZE_MAX: does not fit into a size_t. */
     size_t (*plane_bytes)(const struct oq_format *f, oq_plane plane, int64_t n, int64_t k);
@@ -106,26 +107,30 @@ extern const oq_format oq_format_nvfp4_inverse, oq_format_nvfp4_inverse_rows;
 OQ_BNB4_BLOCKS(OQ_BNB4_DECLARE)
 /* NULL: there is none of such blocks. */
 const oq_format *oq_format_bnb4(bool nf4, int64_t block, bool nested);
-/* Integers of b = 2, 3, 4 or 8 bits, unsigned; SCALE f32 [n, ceil(k/g)]; value = (code - 2^(b-1)) * scale. With z: ZERO u8
- * like SCALE; (code - zero) * scale. DATA u8 [n, ceil(b*k/8)]: a row is one stream of bits, low bits first. */
+/* Integers of b = 2, 3, 4 or 8 bits, unsigned; SCALE [n, ceil(k/g)], f32, or what stands behind g; value = (code - 2^(b-1)) *
+ * scale. With z: ZERO u8 like SCALE; (code - zero) * scale. DATA u8 [n, ceil(b*k/8)]: a row is one stream of bits, low bits
+ * first. int4_g32, int4z_g128_bf16 ... */
+#define OQ_INT_SCALES(X, name) X(name) X(name##_f16) X(name##_bf16)
+#define OQ_INT_GROUPS(X, name)                                                                                         \
+    OQ_INT_SCALES(X, name##_g16) OQ_INT_SCALES(X, name##_g32) OQ_INT_SCALES(X, name##_g64) OQ_INT_SCALES(X, name##_g128)
 #define OQ_INT_FORMATS(X)                                                                                              \
-    X(int2_g32) X(int2_g64) X(int2_g128) X(int2z_g32) X(int2z_g64) X(int2z_g128)                                       \
-    X(int3_g32) X(int3_g64) X(int3_g128) X(int3z_g32) X(int3z_g64) X(int3z_g128)                                       \
-    X(int4_g32) X(int4_g64) X(int4_g128) X(int4z_g32) X(int4z_g64) X(int4z_g128)                                       \
-    X(int8_g32) X(int8_g64) X(int8_g128) X(int8z_g32) X(int8z_g64) X(int8z_g128)
+    OQ_INT_GROUPS(X, int2) OQ_INT_GROUPS(X, int2z) OQ_INT_GROUPS(X, int3) OQ_INT_GROUPS(X, int3z)                      \
+    OQ_INT_GROUPS(X, int4) OQ_INT_GROUPS(X, int4z) OQ_INT_GROUPS(X, int8) OQ_INT_GROUPS(X, int8z)
 #define OQ_INT_FORMAT_DECLARE(name) extern const oq_format oq_format_##name;
 OQ_INT_FORMATS(OQ_INT_FORMAT_DECLARE)
 /* int4_g128 with GLOBAL f32 [1]: value = e4m3((code - 8) * scale / global) * global. Is read alone. */
 extern const oq_format oq_format_int4_e4m3_g128;
-/* The format of these numbers; NULL: there is none. */
-const oq_format *oq_format_int(int bits, int group, bool zero_points);
+/* The format of these numbers, its scales of that type (f16, bf16, f32); NULL: there is none. */
+const oq_format *oq_format_int(int bits, int group, bool zero_points, const oq_dtype *scale);
 
-/* Codes of four bits with SCALE and ZERO f32 [n, ceil(k/g)]: int4f is (code - 8) * scale + zero, uint4f code * scale + zero,
- * the product rounded before the sum. DATA as in int4. */
-extern const oq_format oq_format_int4f_g32, oq_format_int4f_g64, oq_format_int4f_g128;
-extern const oq_format oq_format_uint4f_g32, oq_format_uint4f_g64, oq_format_uint4f_g128;
+/* Codes of four bits with SCALE and ZERO [n, ceil(k/g)], both f32 or both what stands behind g: int4f is (code - 8) * scale +
+ * zero, uint4f code * scale + zero, the product rounded before the sum. DATA as in int4. */
+#define OQ_INT4F_FORMATS(X)                                                                                            \
+    OQ_INT_SCALES(X, int4f_g32) OQ_INT_SCALES(X, int4f_g64) OQ_INT_SCALES(X, int4f_g128)                               \
+    OQ_INT_SCALES(X, uint4f_g32) OQ_INT_SCALES(X, uint4f_g64) OQ_INT_SCALES(X, uint4f_g128)
+OQ_INT4F_FORMATS(OQ_INT_FORMAT_DECLARE)
 /* middle: 8 is taken off the codes. NULL: there is none of this group. */
-const oq_format *oq_format_int4_float(int group, bool middle);
+const oq_format *oq_format_int4_float(int group, bool middle, const oq_dtype *scale);
 
 /* GGUF's blocks: plane DATA alone, W flattened, the last block filled up with zeros. Layouts: docs/numerics.md. */
 extern const oq_format oq_format_q4_0, oq_format_q4_1, oq_format_q5_0, oq_format_q5_1, oq_format_q8_0;

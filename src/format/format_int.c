@@ -1,5 +1,5 @@
-/* format_int.c -- unsigned codes of 2, 3, 4 or 8 bits with an f32 scale per group of 32, 64 or 128 columns of a row:
- * symmetric (code - half) * scale, or with a zero point (code - zero) * scale. A row of codes is one stream of bits, low
+/* format_int.c -- unsigned codes of 2, 3, 4 or 8 bits with a scale of 32 or 16 bits per group of 16 to 128 columns of a
+ * row: symmetric (code - half) * scale, or with a zero point (code - zero) * scale. A row of codes is one stream of bits, low
  * bits first. */
 #include "format/format_group.h"
 #include "format/format_int.h"
@@ -27,7 +27,8 @@ static size_t int_plane_bytes(const oq_format *f, int bits, oq_plane plane, int6
     if (!oq_size_mul((size_t)k, (size_t)bits, &bits_of_row) || bits_of_row > SIZE_MAX - 7) return SIZE_MAX;
     const size_t columns = plane == OQ_PLANE_DATA ? (bits_of_row + 7) / 8 : (size_t)groups_of(f, k);
     if (!oq_size_mul((size_t)n, columns, &bytes)) return SIZE_MAX;
-    if (plane == OQ_PLANE_SCALE && !oq_size_mul(bytes, sizeof(float), &bytes)) return SIZE_MAX;
+    const size_t each = f->scale_type ? f->scale_type->bytes : sizeof(float);
+    if (plane == OQ_PLANE_SCALE && !oq_size_mul(bytes, each, &bytes)) return SIZE_MAX;
     return bytes;
 }
 
@@ -36,6 +37,16 @@ static size_t int_plane_bytes(const oq_format *f, int bits, oq_plane plane, int6
 static float zero_of(const uint8_t *zero, int64_t group, int bits)
 {
     return zero ? (float)zero[group] : (float)(1 << (bits - 1));
+}
+
+/* Scales i, i + 1 ... of the plane as f32. */
+static void read_scales(const oq_format *f, float *dst, const oq_planes *src, int64_t i, int64_t count)
+{
+    const char *plane = src->plane[OQ_PLANE_SCALE];
+    if (f->scale_type)
+        f->scale_type->to_f32(dst, plane + (size_t)i * f->scale_type->bytes, (size_t)count);
+    else
+        memcpy(dst, plane + (size_t)i * sizeof *dst, (size_t)count * sizeof *dst);
 }
 
 /* No code of 2 or 8 bits lies in two bytes; one of 3 bits may. */
@@ -53,11 +64,12 @@ static void int_decode_span(const oq_format *f, int bits, float *dst, const oq_p
 {
     const int64_t groups = groups_of(f, k);
     const uint8_t *const codes = (const uint8_t *)src->plane[OQ_PLANE_DATA] + row * ((k * bits + 7) / 8);
-    const float *const scale = (const float *)src->plane[OQ_PLANE_SCALE] + row * groups;
     const uint8_t *const zero = src->plane[OQ_PLANE_ZERO];
     for (int64_t i = first; i < first + count;) {
         const int64_t group = i / f->block_k, end = oq_min_i64((group + 1) * f->block_k, first + count);
-        const float from = zero_of(zero, row * groups + group, bits), by = scale[group];
+        const float from = zero_of(zero, row * groups + group, bits);
+        float by;
+        read_scales(f, &by, src, row * groups + group, 1);
         for (; i < end; i++) dst[i - first] = ((float)code_at(codes, i, bits) - from) * by;
     }
 }
@@ -68,12 +80,9 @@ static void int4_piece(const oq_format *f, oq_group_piece *out, const oq_planes 
     (void)n;
     const int n_scales = oq_group_piece_begin(f, &traits4, out, src, row, first, count, k);
     const int64_t at = row * groups_of(f, k) + first / f->block_k;
-    const float *const scale = (const float *)src->plane[OQ_PLANE_SCALE] + at;
     const uint8_t *const zero = src->plane[OQ_PLANE_ZERO];
-    for (int i = 0; i < n_scales; i++) {
-        out->scale[i] = scale[i];
-        out->offset[i] = zero_of(zero, at + i, 4);
-    }
+    read_scales(f, out->scale, src, at, n_scales);
+    for (int i = 0; i < n_scales; i++) out->offset[i] = zero_of(zero, at + i, 4);
 }
 
 /* ---- encode -------------------------------------------------------------------------------------------- */
@@ -125,8 +134,28 @@ static oq_int_grid zero_grid(int bits, const float *x, int64_t count)
 
 oq_int_grid oq_int_fit(const oq_format *f, const float *x, int64_t count)
 {
-    return f->planes & 1u << OQ_PLANE_ZERO ? zero_grid(f->int_bits, x, count)
-                                           : symmetric_grid(f->int_bits, x, count);
+    oq_int_grid g = f->planes & 1u << OQ_PLANE_ZERO ? zero_grid(f->int_bits, x, count)
+                                                    : symmetric_grid(f->int_bits, x, count);
+    oq_int_hold(f, &g);
+    return g;
+}
+
+void oq_int_hold(const oq_format *f, oq_int_grid *g)
+{
+    uint16_t held;
+    if (!f->scale_type) return;
+    f->scale_type->from_f32(&held, &g->scale, 1);
+    f->scale_type->to_f32(&g->scale, &held, 1);
+    const float inverse = 1.0f / g->scale;
+    g->inverse = isfinite(inverse) ? inverse : 0.0f;
+}
+
+void oq_int_put_scale(const oq_format *f, void *plane, int64_t i, float scale)
+{
+    if (f->scale_type)
+        f->scale_type->from_f32((char *)plane + (size_t)i * f->scale_type->bytes, &scale, 1);
+    else
+        memcpy((char *)plane + (size_t)i * sizeof scale, &scale, sizeof scale);
 }
 
 void oq_int_codes(const oq_format *f, const oq_int_grid *g, uint8_t *codes, const float *x, int64_t count)
@@ -149,7 +178,7 @@ static void int_encode(const oq_format *f, int bits, oq_planes_mut *dst, const f
                        int64_t k)
 {
     const int64_t row_bytes = (k * bits + 7) / 8;
-    float *scale = dst->plane[OQ_PLANE_SCALE];
+    int64_t group = 0;
     uint8_t *zero = f->planes & 1u << OQ_PLANE_ZERO ? dst->plane[OQ_PLANE_ZERO] : NULL, codes[128];
     memset(dst->plane[OQ_PLANE_DATA], 0, (size_t)(n * row_bytes));
     for (int64_t r = 0; r < n; r++) {
@@ -159,7 +188,7 @@ static void int_encode(const oq_format *f, int bits, oq_planes_mut *dst, const f
             const float *const x = src + r * k + c;
             const oq_int_grid grid = oq_int_fit(f, x, count);
             oq_int_codes(f, &grid, codes, x, count);
-            *scale++ = grid.scale;
+            oq_int_put_scale(f, dst->plane[OQ_PLANE_SCALE], group++, grid.scale);
             if (zero) *zero++ = (uint8_t)grid.zero;
             for (int64_t i = 0; i < count; i++) oq_code_put(row, c + i, bits, codes[i]);
         }
@@ -199,19 +228,23 @@ INT_SPAN(8)
 #define int3_piece       NULL
 #define int8_piece       NULL
 
-#define INT(bits, label, group, more_planes)                                                                 \
+#define INT(bits, label, group, more_planes, type)                                                           \
     {                                                                                                        \
         .name = label, .kernel_name = "int" #bits,                                                           \
         .planes = 1u << OQ_PLANE_DATA | 1u << OQ_PLANE_SCALE | (more_planes), .block_n = 1,                  \
-        .block_k = group, .int_bits = bits, .plane_bytes = int##bits##_plane_bytes,                          \
+        .block_k = group, .int_bits = bits, .scale_type = type, .plane_bytes = int##bits##_plane_bytes,      \
         .decode_row = oq_span_decode_row, .decode_span = int##bits##_decode_span,                            \
         .piece = int##bits##_piece, .encode = int##bits##_encode                                             \
     }
-#define INT_GROUP(bits, group)                                                                               \
-    const oq_format oq_format_int##bits##_g##group = INT(bits, "int" #bits "_g" #group, group, 0u);          \
-    const oq_format oq_format_int##bits##z_g##group =                                                        \
-        INT(bits, "int" #bits "z_g" #group, group, 1u << OQ_PLANE_ZERO);
-#define INT_GROUPS(bits) INT_GROUP(bits, 32) INT_GROUP(bits, 64) INT_GROUP(bits, 128)
+#define INT_SCALES(bits, z, group, more)                                                                     \
+    const oq_format oq_format_int##bits##z##_g##group =                                                      \
+        INT(bits, "int" #bits #z "_g" #group, group, more, NULL);                                            \
+    const oq_format oq_format_int##bits##z##_g##group##_f16 =                                                \
+        INT(bits, "int" #bits #z "_g" #group "_f16", group, more, &oq_dtype_f16);                            \
+    const oq_format oq_format_int##bits##z##_g##group##_bf16 =                                               \
+        INT(bits, "int" #bits #z "_g" #group "_bf16", group, more, &oq_dtype_bf16);
+#define INT_GROUP(bits, group) INT_SCALES(bits, , group, 0u) INT_SCALES(bits, z, group, 1u << OQ_PLANE_ZERO)
+#define INT_GROUPS(bits)       INT_GROUP(bits, 16) INT_GROUP(bits, 32) INT_GROUP(bits, 64) INT_GROUP(bits, 128)
 
 INT_GROUPS(2)
 INT_GROUPS(3)

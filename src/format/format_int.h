@@ -13,6 +13,10 @@ typedef struct oq_int_grid { /* the numbers of one group: (code - zero) * scale 
 
 /* The grid that encode chooses for x[count]; f->int_bits is set. */
 oq_int_grid oq_int_fit(const oq_format *f, const float *x, int64_t count);
+/* A grid whose scale was changed: the scale as the format holds it, and its inverse. f32 scales stay as they are. */
+void oq_int_hold(const oq_format *f, oq_int_grid *g);
+/* Scale number i of plane SCALE. */
+void oq_int_put_scale(const oq_format *f, void *plane, int64_t i, float scale);
 /* codes[count] of the nearest numbers of the grid, one a byte. */
 void oq_int_codes(const oq_format *f, const oq_int_grid *g, uint8_t *codes, const float *x, int64_t count);
 /* The number of a code. */

@@ -26,14 +26,8 @@ const oq_format *const oq_format_list[] = {
     &oq_format_nf4_b##b, &oq_format_nf4_b##b##_nested, &oq_format_fp4_b##b, &oq_format_fp4_b##b##_nested,
     OQ_BNB4_BLOCKS(ENTRY)
 #undef ENTRY
-        & oq_format_int4f_g32,
-    &oq_format_int4f_g64,
-    &oq_format_int4f_g128,
-    &oq_format_uint4f_g32,
-    &oq_format_uint4f_g64,
-    &oq_format_uint4f_g128,
 #define ENTRY(name) &oq_format_##name,
-    OQ_INT_FORMATS(ENTRY)
+            OQ_INT4F_FORMATS(ENTRY) OQ_INT_FORMATS(ENTRY)
 #undef ENTRY
         & oq_format_int4_e4m3_g128,
     &oq_format_q4_0,
@@ -80,12 +74,30 @@ const oq_format *oq_format_plain(const oq_dtype *dtype)
     return NULL;
 }
 
-const oq_format *oq_format_int(int bits, int group, bool zero_points)
+static bool has_scales(const oq_format *f, const oq_dtype *scale)
+{
+    return f->scale_type == (scale == &oq_dtype_f16 || scale == &oq_dtype_bf16 ? scale : NULL);
+}
+
+const oq_format *oq_format_int(int bits, int group, bool zero_points, const oq_dtype *scale)
 {
     for (size_t i = 0; oq_format_list[i]; i++) {
         const oq_format *f = oq_format_list[i];
         const bool zeros = f->planes & 1u << OQ_PLANE_ZERO;
-        if (bits > 0 && f->int_bits == bits && f->block_k == group && zeros == zero_points) return f;
+        if (bits > 0 && f->int_bits == bits && f->block_k == group && zeros == zero_points &&
+            has_scales(f, scale))
+            return f;
+    }
+    return NULL;
+}
+
+const oq_format *oq_format_int4_float(int group, bool middle, const oq_dtype *scale)
+{
+    for (size_t i = 0; oq_format_list[i]; i++) {
+        const oq_format *f = oq_format_list[i];
+        if (strcmp(f->kernel_name, middle ? "int4f" : "uint4f") == 0 && f->block_k == group &&
+            has_scales(f, scale))
+            return f;
     }
     return NULL;
 }

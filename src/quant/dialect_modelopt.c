@@ -5,6 +5,7 @@
 #include "quant/block_planes.h"
 #include "quant/method_modelopt.h"
 #include "quant/dialect_comfy.h"
+#include "quant/packed_planes.h"
 #include "quant/pair_planes.h"
 #include "quant/scaled_planes.h"
 
@@ -182,12 +183,13 @@ static oq_status locate_pairs(oq_env *env, const oq_declared *declared, const al
     OQ_TRY(refuse_strangers(env, ckpt, name, row));
     OQ_TRY(oq_pair_locate(env, ckpt, name, group, n, k, out));
     if (row->pairs == PAIRS) return OQ_OK;
-    if (out->format != oq_format_int(4, 128, false))
+    if (out->format->int_bits != 4 || out->format->block_k != 128)
         return oq_fail(env, OQ_E_UNSUPPORTED, "layer '%s': %s is read in groups of 128 columns", name,
                        row->name);
     OQ_TRY(oq_block_number(env, ckpt, name, "weight_scale_2", &global));
     OQ_TRY(oq_block_number(env, ckpt, name, "input_scale", &input));
     out->format = &oq_format_int4_e4m3_g128;
+    out->plane[OQ_PLANE_SCALE].make = oq_group_make_wide_scales;
     out->act = &oq_dtype_f8_e4m3;
     out->act_scale = OQ_ACT_STATIC_TENSOR;
     out->plane[OQ_PLANE_GLOBAL].tensor = global;

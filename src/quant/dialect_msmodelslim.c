@@ -204,14 +204,14 @@ static oq_status locate_groups(const layer *l, const oq_ckpt_tensor *codes, cons
                   of_format = columns ? oq_group_of_format(columns, groups) : 0;
     if (!of_format)
         return oq_fail(l->env, OQ_E_UNSUPPORTED,
-                       "layer '%s' has %lld groups of %lld columns; groups of a multiple of 32 are read",
+                       "layer '%s' has %lld groups of %lld columns; groups of a multiple of 16 are read",
                        l->name, (long long)groups, (long long)l->k);
     OQ_TRY(oq_group_scale(l->env, l->ckpt, l->name, "weight_scale", l->n, groups, &scale));
     if (offset) OQ_TRY(check_offsets(l, offset, groups));
     const bool zeros = has_values(offset);
     const oq_plane_source common = {.arg = {8, columns, of_format}};
     const bool quantized = l->row->act == OQ_SCALED_ACT_DYNAMIC;
-    *out = (oq_part_source){.format = oq_format_int(8, (int)of_format, zeros),
+    *out = (oq_part_source){.format = oq_format_int(8, (int)of_format, zeros, scale->dtype),
                             .act = quantized ? &oq_dtype_i8 : NULL,
                             .act_scale = quantized ? OQ_ACT_DYNAMIC_TOKEN : OQ_ACT_NONE};
     for (int p = OQ_PLANE_DATA; p <= OQ_PLANE_ZERO; p++) out->plane[p] = common;

@@ -58,12 +58,22 @@ static void make_fp_codes(void *dst, const oq_plane_source *self, int64_t n, int
     copy_codes(dst, self, n, k, 0);
 }
 
+/* 16 bits as they are, f32 else: so do the formats hold them. */
+static void put_number(void *dst, int64_t to, const oq_ckpt_tensor *t, int64_t from)
+{
+    const float x = value_at(t, from);
+    if (t->dtype->bytes == 2)
+        memcpy((uint16_t *)dst + to, t->data + 2 * from, 2);
+    else
+        memcpy((float *)dst + to, &x, sizeof x);
+}
+
 static void make_int_scales(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
     for (int64_t r = 0; r < n; r++)
         for (int64_t g = 0; g < k / GROUP4; g++)
-            ((float *)dst)[r * (k / GROUP4) + g] =
-                value_at(self->tensor, oq_nunchaku_scale(r, g, self->arg[1] / GROUP4));
+            put_number(dst, r * (k / GROUP4) + g, self->tensor,
+                       oq_nunchaku_scale(r, g, self->arg[1] / GROUP4));
 }
 
 static void make_fp_scales(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
@@ -149,7 +159,7 @@ static void make_awq_numbers(void *dst, const oq_plane_source *self, int64_t n, 
     const int64_t groups = k / GROUP_AWQ;
     for (int64_t r = 0; r < n; r++)
         for (int64_t g = 0; g < groups; g++)
-            ((float *)dst)[r * groups + g] = value_at(self->tensor, g * n + stored_row(r, n, self->arg[2]));
+            put_number(dst, r * groups + g, self->tensor, g * n + stored_row(r, n, self->arg[2]));
 }
 
 /* The writer adds the 1 of "1 + scale" to the second and the last but one part; the networks here add it themselves. */
@@ -331,7 +341,7 @@ static bool is_unsigned(const char *name)
 
 static void fill_int4(const layer *l, oq_part_source *out)
 {
-    out->format = &oq_format_int4_g64;
+    out->format = oq_format_int(4, GROUP4, false, l->scale->dtype);
     out->act = &oq_dtype_i8;
     out->act_scale = is_unsigned(l->name) ? OQ_ACT_DYNAMIC_UINT4 : OQ_ACT_DYNAMIC_INT4;
     out->shift = is_unsigned(l->name) ? GELU_SHIFT : 0.0f;
@@ -379,7 +389,11 @@ static oq_status locate_awq(layer *l, oq_part_source *out)
     OQ_TRY(check_floats(l, l->scale, false));
     OQ_TRY(check_floats(l, l->zero, false));
     l->rank = splits;
-    *out = (oq_part_source){.format = &oq_format_uint4f_g64};
+    if (l->scale->dtype != l->zero->dtype)
+        return oq_fail(l->env, OQ_E_UNSUPPORTED,
+                       "tensor '%s' is %s, but '%s' is %s; they are read in one type", l->scale->name,
+                       l->scale->type_name, l->zero->name, l->zero->type_name);
+    *out = (oq_part_source){.format = oq_format_int4_float(GROUP_AWQ, false, l->scale->dtype)};
     out->plane[OQ_PLANE_DATA] = plane_of(l, t, make_awq_codes);
     out->plane[OQ_PLANE_SCALE] = plane_of(l, l->scale, make_awq_numbers);
     out->plane[OQ_PLANE_ZERO] = plane_of(l, l->zero, make_awq_numbers);

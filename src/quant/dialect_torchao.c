@@ -217,7 +217,7 @@ static oq_status fill_intx(intx *x, oq_part_source *out)
     const int64_t groups = oq_ceil_div(x->k, x->group), of_format = oq_group_of_format(x->group, groups);
     if (!of_format)
         return oq_fail(x->env, OQ_E_UNSUPPORTED,
-                       "layer '%s' has groups of %lld columns; multiples of 32 and whole rows are read",
+                       "layer '%s' has groups of %lld columns; multiples of 16 and whole rows are read",
                        x->name, (long long)x->group);
     x->codes = oq_scaled_find(ckpt, x->name, x->suffix);
     x->zero = oq_scaled_find(ckpt, x->name, "_weight_zero_point");
@@ -225,7 +225,8 @@ static oq_status fill_intx(intx *x, oq_part_source *out)
     OQ_TRY(check_zeros(x, groups));
     OQ_TRY(oq_group_scale(x->env, ckpt, x->name, "_weight_scale", x->n, groups, &x->scale));
     const oq_plane_source plane = {.arg = {x->bits, x->group, of_format}};
-    *out = (oq_part_source){.format = oq_format_int((int)x->bits, (int)of_format, !all_zero(x->zero))};
+    *out = (oq_part_source){
+        .format = oq_format_int((int)x->bits, (int)of_format, !all_zero(x->zero), x->scale->dtype)};
     for (int p = OQ_PLANE_DATA; p <= OQ_PLANE_ZERO; p++) out->plane[p] = plane;
     out->plane[OQ_PLANE_DATA].tensor = x->codes, out->plane[OQ_PLANE_DATA].make = make_intx_codes;
     out->plane[OQ_PLANE_SCALE].tensor = x->scale, out->plane[OQ_PLANE_SCALE].make = oq_group_make_scales;

@@ -11,10 +11,10 @@ static const oq_method_option options[] = {
      .help = "bits of a code: 2, 3, 4 or 8"},
     {.name = "group_size",
      .type = OQ_METHOD_INT,
-     .min = 32,
+     .min = 16,
      .max = 128,
      .fallback = "128",
-     .help = "columns that share a scale: 32, 64 or 128"},
+     .help = "columns that share a scale: 16, 32, 64 or 128"},
     {.name = "sym",
      .aliases = "symmetric",
      .type = OQ_METHOD_BOOL,
@@ -28,16 +28,17 @@ static const oq_format *format_of(const oq_method_args *args)
 {
     return oq_format_int((int)oq_json_int(oq_json_get(args->options, "bits"), 4),
                          (int)oq_json_int(oq_json_get(args->options, "group_size"), 128),
-                         !oq_json_bool(oq_json_get(args->options, "sym"), true));
+                         !oq_json_bool(oq_json_get(args->options, "sym"), true), &oq_dtype_f32);
 }
 
 static oq_status validate(oq_env *env, const oq_method_args *args)
 {
     if (format_of(args)) return OQ_OK;
-    return oq_fail(env, OQ_E_CONFIG,
-                   "method 'w4a16': %lld bits in groups of %lld: bits are 2, 3, 4 or 8, groups 32, 64 or 128",
-                   (long long)oq_json_int(oq_json_get(args->options, "bits"), 0),
-                   (long long)oq_json_int(oq_json_get(args->options, "group_size"), 0));
+    return oq_fail(
+        env, OQ_E_CONFIG,
+        "method 'w4a16': %lld bits in groups of %lld: bits are 2, 3, 4 or 8, groups 16, 32, 64 or 128",
+        (long long)oq_json_int(oq_json_get(args->options, "bits"), 0),
+        (long long)oq_json_int(oq_json_get(args->options, "group_size"), 0));
 }
 
 /* Rows that are no whole groups take the next smaller one; then plain. */
@@ -46,8 +47,9 @@ static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_
     const int bits = (int)oq_json_int(oq_json_get(args->options, "bits"), 4);
     const bool sym = oq_json_bool(oq_json_get(args->options, "sym"), true);
     (void)env;
-    for (int group = format_of(args)->block_k; group >= 32 && !out->weight; group /= 2)
-        if (layer->k % group == 0) *out = (oq_scheme){.weight = oq_format_int(bits, group, !sym)};
+    for (int group = format_of(args)->block_k; group >= 16 && !out->weight; group /= 2)
+        if (layer->k % group == 0)
+            *out = (oq_scheme){.weight = oq_format_int(bits, group, !sym, &oq_dtype_f32)};
     return OQ_OK;
 }
 

@@ -162,15 +162,29 @@ static float scale_at(const oq_ckpt_tensor *t, int64_t i)
     return x;
 }
 
+/* The formats hold scales in the type of the file. */
+static void copy_scale(void *dst, int64_t to, const oq_ckpt_tensor *t, int64_t from)
+{
+    const size_t each = t->dtype->bytes;
+    memcpy((char *)dst + (size_t)to * each, t->data + (size_t)from * each, each);
+}
+
 /* Scales [groups, n] where the packing goes down the columns, else [n, groups]. */
 static void make_column_scales(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
     const int64_t groups = oq_ceil_div(k, self->arg[2]);
     for (int64_t r = 0; r < n; r++)
         for (int64_t j = 0; j < groups; j++) {
-            const float x = scale_at(self->tensor, file_group(self, j) * n + r);
-            memcpy((float *)dst + r * groups + j, &x, sizeof x);
+            copy_scale(dst, r * groups + j, self->tensor, file_group(self, j) * n + r);
         }
+}
+
+void oq_group_make_wide_scales(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    const int64_t groups = oq_ceil_div(k, self->arg[2]), stored = oq_ceil_div(k, self->arg[1]);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t j = 0; j < groups; j++)
+            ((float *)dst)[r * groups + j] = scale_at(self->tensor, r * stored + file_group(self, j));
 }
 
 void oq_group_make_scales(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
@@ -178,8 +192,7 @@ void oq_group_make_scales(void *dst, const oq_plane_source *self, int64_t n, int
     const int64_t groups = oq_ceil_div(k, self->arg[2]), stored = oq_ceil_div(k, self->arg[1]);
     for (int64_t r = 0; r < n; r++)
         for (int64_t j = 0; j < groups; j++) {
-            const float x = scale_at(self->tensor, r * stored + file_group(self, j));
-            memcpy((float *)dst + r * groups + j, &x, sizeof x);
+            copy_scale(dst, r * groups + j, self->tensor, r * stored + file_group(self, j));
         }
 }
 
@@ -391,7 +404,7 @@ static oq_status refuse_unknown(const layer *l)
 
 int64_t oq_group_of_format(int64_t group, int64_t groups)
 {
-    static const int64_t sizes[] = {128, 64, 32};
+    static const int64_t sizes[] = {128, 64, 32, 16};
     for (size_t i = 0; i < OQ_COUNT(sizes); i++)
         if (groups == 1 || group % sizes[i] == 0) return sizes[i];
     return 0;
@@ -414,7 +427,7 @@ static oq_status check_layout(const layer *l)
                        (long long)group);
     if (format_group(l)) return OQ_OK;
     return oq_fail(l->env, OQ_E_UNSUPPORTED,
-                   "layer '%s' has groups of %lld columns; multiples of 32 and whole rows are read", l->name,
+                   "layer '%s' has groups of %lld columns; multiples of 16 and whole rows are read", l->name,
                    (long long)group);
 }
 
@@ -458,7 +471,8 @@ static void fill(const layer *l, oq_part_source *out)
     const oq_packed_layout *layout = l->layout;
     const bool zeros = !layout->symmetric && l->zero;
     const oq_plane_source common = {.arg = {layout->bits, l->group, format_group(l)}};
-    *out = (oq_part_source){.format = oq_format_int((int)layout->bits, (int)format_group(l), zeros)};
+    *out = (oq_part_source){
+        .format = oq_format_int((int)layout->bits, (int)format_group(l), zeros, l->scale->dtype)};
     for (int p = OQ_PLANE_DATA; p <= OQ_PLANE_ZERO; p++) out->plane[p] = common;
     out->plane[OQ_PLANE_DATA].tensor = l->codes;
     out->plane[OQ_PLANE_DATA].make = makers[layout->packing].codes;

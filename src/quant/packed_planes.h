@@ -39,6 +39,8 @@ oq_status oq_group_scale(oq_env *env, const oq_ckpt *ckpt, const char *name, con
 oq_status oq_group_scale_values(oq_env *env, const oq_ckpt_tensor *t);
 /* oq_plane_source.make for them: arg[1] columns of a group in the file, arg[2] those of the format. */
 void oq_group_make_scales(void *dst, const oq_plane_source *self, int64_t n, int64_t k);
+/* The same as f32. */
+void oq_group_make_wide_scales(void *dst, const oq_plane_source *self, int64_t n, int64_t k);
 
 /* The suffix of the codes ("qweight"). */
 const char *oq_packed_codes(oq_packing packing);

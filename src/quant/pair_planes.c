@@ -79,10 +79,10 @@ oq_status oq_pair_locate(oq_env *env, const oq_ckpt *ckpt, const char *name, int
     const int64_t of_format = oq_group_of_format(columns, l.groups);
     if (!of_format)
         return oq_fail(env, OQ_E_UNSUPPORTED,
-                       "layer '%s' has groups of %lld columns; multiples of 32 and whole rows are read", name,
+                       "layer '%s' has groups of %lld columns; multiples of 16 and whole rows are read", name,
                        (long long)columns);
     const oq_plane_source common = {.arg = {4, columns, of_format}};
-    *out = (oq_part_source){.format = oq_format_int(4, (int)of_format, false)};
+    *out = (oq_part_source){.format = oq_format_int(4, (int)of_format, false, l.scale->dtype)};
     out->plane[OQ_PLANE_DATA] = out->plane[OQ_PLANE_SCALE] = common;
     out->plane[OQ_PLANE_DATA].tensor = l.codes;
     out->plane[OQ_PLANE_DATA].make = make_codes;

@@ -49,7 +49,7 @@ static void make_tile_codes(void *dst, const oq_plane_source *self, int64_t n, i
         }
 }
 
-/* [groups, rows] or [groups, rows, 2] -> [n, groups of the format] */
+/* [groups, rows] or [groups, rows, 2] -> [n, groups of the format], in the type of the file */
 static void make_across(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
     const oq_ckpt_tensor *t = self->tensor;
@@ -57,7 +57,8 @@ static void make_across(void *dst, const oq_plane_source *self, int64_t n, int64
     for (int64_t r = 0; r < n; r++)
         for (int64_t j = 0; j < groups; j++) {
             const int64_t at = (j * self->arg[2] / self->arg[1] * t->dim[1] + r) * pair + self->arg[0];
-            t->dtype->to_f32((float *)dst + r * groups + j, t->data + (size_t)at * t->dtype->bytes, 1);
+            memcpy((char *)dst + (size_t)(r * groups + j) * t->dtype->bytes,
+                   t->data + (size_t)at * t->dtype->bytes, t->dtype->bytes);
         }
 }
 
@@ -75,7 +76,7 @@ static oq_status read_group(layer *l, const oq_json *data)
     if (oq_json_int(oq_json_at(block, 0), 0) == 1 && l->group > 0 && l->group <= INT32_MAX && l->k % 2 == 0) {
         l->groups = oq_ceil_div(l->k, l->group);
         l->of_format = oq_group_of_format(l->group, l->groups);
-        if (l->of_format) return OQ_OK;
+        if (oq_format_int4_float((int)l->of_format, true, &oq_dtype_f32)) return OQ_OK;
     }
     return oq_fail(
         l->env, OQ_E_UNSUPPORTED,
@@ -127,7 +128,11 @@ static oq_status fill(const layer *l, void (*codes)(void *, const oq_plane_sourc
                       oq_part_source *out, bool *found)
 {
     static const oq_around_names around = {.smooth = "_weight_act_pre_scale"};
-    *out = (oq_part_source){.format = oq_format_int4_float((int)l->of_format, true)};
+    if (l->scale->dtype != l->zero->dtype)
+        return oq_fail(l->env, OQ_E_UNSUPPORTED,
+                       "tensor '%s' is %s, but '%s' is %s; they are read in one type", l->scale->name,
+                       l->scale->type_name, l->zero->name, l->zero->type_name);
+    *out = (oq_part_source){.format = oq_format_int4_float((int)l->of_format, true, l->scale->dtype)};
     out->plane[OQ_PLANE_DATA] = (oq_plane_source){.tensor = l->codes, .make = codes};
     out->plane[OQ_PLANE_SCALE] =
         (oq_plane_source){.tensor = l->scale, .make = make_across, .arg = {0, l->group, l->of_format}};

@@ -257,8 +257,9 @@ static oq_int_grid fit(const oq_format *f, const float *x, const float *weight, 
     double least = INFINITY;
     for (int s = 0; s < SHRINKS && widest.inverse != 0.0f; s++) {
         const float shrink = 1.0f - 0.05f * (float)s;
-        const oq_int_grid g = {widest.scale * shrink, widest.zero, widest.inverse / shrink};
+        oq_int_grid g = {widest.scale * shrink, widest.zero, widest.inverse / shrink};
         float sum = 0;
+        oq_int_hold(f, &g);
         oq_int_codes(f, &g, codes, x, count);
         for (int64_t i = 0; i < count; i++) {
             const float d = x[i] - oq_int_value(&g, codes[i]);
@@ -350,12 +351,11 @@ static void put_row(const rounding *r, int64_t row, const uint8_t *codes, const 
 {
     const int64_t bytes = (r->k * r->f->int_bits + 7) / 8;
     uint8_t *to = (uint8_t *)r->to->plane[OQ_PLANE_DATA] + row * bytes;
-    float *scale = (float *)r->to->plane[OQ_PLANE_SCALE] + row * r->groups;
     uint8_t *zero = r->to->plane[OQ_PLANE_ZERO];
     memset(to, 0, (size_t)bytes);
     for (int64_t s = 0; s < r->k; s++) oq_code_put(to, s, r->f->int_bits, codes[s]);
     for (int64_t g = 0; g < r->groups; g++) {
-        scale[g] = grids[g].scale;
+        oq_int_put_scale(r->f, r->to->plane[OQ_PLANE_SCALE], row * r->groups + g, grids[g].scale);
         if (r->f->planes & 1u << OQ_PLANE_ZERO) zero[row * r->groups + g] = (uint8_t)grids[g].zero;
     }
 }

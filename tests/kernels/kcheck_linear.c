@@ -548,6 +548,9 @@ static void bench_kernel(kcheck *kc, const oq_linear_kernel *kernel)
         {.weight = &oq_format_nf4_b64, .act = NULL, .act_scale = OQ_ACT_NONE},
         {.weight = &oq_format_nf4_b64_nested, .act = NULL, .act_scale = OQ_ACT_NONE},
         {.weight = &oq_format_int4z_g128, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_int4_g32, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_int4_g32_f16, .act = NULL, .act_scale = OQ_ACT_NONE},
+        {.weight = &oq_format_int4_g32_bf16, .act = NULL, .act_scale = OQ_ACT_NONE},
     };
     for (size_t i = 0; i < OQ_COUNT(schemes); i++)
         for (size_t s = 0; s < OQ_COUNT(bench_shapes); s++) {

@@ -100,7 +100,7 @@ def main():
             for end, nested in (("", False), ("_nested", True)):
                 forms[f"{name}_b{block}{end}"] = lambda x, t=table, b=block, e=nested: by_table(x, t, b, e)
     for bits in (2, 3, 4, 8):
-        for group in (32, 64, 128):
+        for group in (16, 32, 64, 128):
             forms[f"int{bits}_g{group}"] = lambda x, b=bits, g=group: symmetric(x, b, g)
             forms[f"int{bits}z_g{group}"] = lambda x, b=bits, g=group: zero_point(x, b, g)
     for group in (32, 64, 128):

@@ -199,6 +199,20 @@ static inline void scales_nested(float *dst, const uint8_t *codes, int64_t at, i
     for (int64_t i = 0; i < n; i++) dst[i] = map[codes[at + i]] * by[(at + i) / 256] + global[0];
 }
 
+/* f16 or bf16. */
+static inline void scales_16(float *dst, const uint16_t *src, int64_t n, const oq_dtype *type)
+{
+    int64_t i = 0;
+    for (; n - i >= 8; i += 8) {
+        const __m128i eight = codes16((const uint8_t *)(src + i));
+        const __m256 wide = type == &oq_dtype_f16
+                                ? _mm256_cvtph_ps(eight)
+                                : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(eight), 16));
+        _mm256_storeu_ps(dst + i, wide);
+    }
+    type->to_f32(dst + i, src + i, (size_t)(n - i));
+}
+
 static inline void scales_by_piece(const few_piece *p, few_scales *out)
 {
     const oq_linear_spec *const s = p->spec;
@@ -227,7 +241,10 @@ static inline void few_scales_of(const few_piece *p, few_scales *out)
     } else if (f->flat && global) {
         scales_nested(out->scale, (const uint8_t *)plane, at, n, global);
     } else if (f->flat || f->int_bits == 4) {
-        memcpy(out->scale, (const float *)plane + at, (size_t)n * sizeof(float));
+        if (f->scale_type)
+            scales_16(out->scale, (const uint16_t *)plane + at, n, f->scale_type);
+        else
+            memcpy(out->scale, (const float *)plane + at, (size_t)n * sizeof(float));
         for (int64_t i = 0; zero && i < n; i++) out->offset[i] = (float)zero[at + i];
     } else {
         scales_by_piece(p, out);

@@ -192,16 +192,21 @@ static void pack_codes(uint8_t *dst, const uint8_t *src, const oq_cu_group *g, i
         }
 }
 
-/* Scales or zeros [n, groups] of `each` bytes in the codes' order. */
-static void pack_of_groups(char *dst, const char *src, const oq_cu_group *g, size_t each)
+/* Scales or zeros [n, groups] of `each` bytes in the codes' order; of 16 bits where `narrow` says so, which are widened. */
+static void pack_of_groups(char *dst, const char *src, const oq_cu_group *g, size_t each,
+                           const oq_dtype *narrow)
 {
     const int64_t per_block = GROUP_BLOCK / g->group;
     memset(dst, 0, group_parts(g) * (size_t)per_block * each);
     for (int64_t r = 0; r < g->n; r++)
         for (int64_t b = 0; b < g->blocks; b++) {
             const int64_t first = b * per_block, count = oq_min_i64(per_block, g->groups - first);
-            memcpy(dst + (size_t)(part_at(g, r, b) * per_block) * each,
-                   src + (size_t)(r * g->groups + first) * each, (size_t)count * each);
+            char *const to = dst + (size_t)(part_at(g, r, b) * per_block) * each;
+            if (narrow)
+                narrow->to_f32((float *)(void *)to, src + (size_t)(r * g->groups + first) * narrow->bytes,
+                               (size_t)count);
+            else
+                memcpy(to, src + (size_t)(r * g->groups + first) * each, (size_t)count * each);
         }
 }
 
@@ -210,8 +215,9 @@ static void pack_group(char *dst, const oq_planes *src, const oq_cuda_packing *p
     const oq_format *f = spec->scheme.weight;
     const int bits = f->int_bits;
     pack_codes((uint8_t *)dst, src->plane[OQ_PLANE_DATA], &p->group, bits ? bits : p->group.bits);
-    pack_of_groups(dst + p->scale_at, src->plane[OQ_PLANE_SCALE], &p->group, scale_bytes(&p->group));
-    if (p->zero_at) pack_of_groups(dst + p->zero_at, src->plane[OQ_PLANE_ZERO], &p->group, 1);
+    pack_of_groups(dst + p->scale_at, src->plane[OQ_PLANE_SCALE], &p->group, scale_bytes(&p->group),
+                   f->scale_type);
+    if (p->zero_at) pack_of_groups(dst + p->zero_at, src->plane[OQ_PLANE_ZERO], &p->group, 1, NULL);
     if (p->global_at)
         memcpy(dst + p->global_at, src->plane[OQ_PLANE_GLOBAL],
                f->plane_bytes(f, OQ_PLANE_GLOBAL, spec->n, spec->k));

@@ -62,6 +62,7 @@ static const row rows[] = {
     {"w4a16", NULL, "int4_g64", 12, false}, /* K = 192 does not take 128 */
     {"{\"method\": \"w4a16\", \"group_size\": 32}", NULL, "int4_g32", 12, true},
     {"{\"method\": \"w4a16\", \"group_size\": 64, \"sym\": false}", NULL, "int4z_g64", 12, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 16}", "auto-round", "int4_g16", 14, true},
     {"{\"method\": \"w4a16\", \"group_size\": 32}", "auto-round", "int4_g32", 12, true},
     {"{\"method\": \"w4a16\", \"group_size\": 64, \"sym\": false}", "auto-round", "int4z_g64", 12, true},
     {"{\"method\": \"w4a16\", \"group_size\": 64, \"sym\": false}", "auto-round-awq", "int4z_g64", 12, true},

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -402,7 +403,7 @@ static void test_float_zeros(void **state)
     for (int i = 0; i < K / 2; i++) codes[i] = (uint8_t)(i * 37 + 5);
     const oq_planes planes = {{codes, scale, NULL, zero}};
     for (int middle = 0; middle < 2; middle++) {
-        const oq_format *f = oq_format_int4_float(32, middle != 0);
+        const oq_format *f = oq_format_int4_float(32, middle != 0, &oq_dtype_f32);
         f->decode_row(f, row, &planes, 0, 1, K);
         for (int i = 0; i < K; i++) {
             const float code = (float)(codes[i / 2] >> (i & 1) * 4 & 15);
@@ -410,7 +411,42 @@ static void test_float_zeros(void **state)
             assert_true(row[i] == product + zero[i / 32]);
         }
     }
-    assert_null(oq_format_int4_float(256, true));
+    assert_null(oq_format_int4_float(256, true, &oq_dtype_f32));
+}
+
+/* Scales of 16 bits: the values are those of the same scales as f32; encoding holds the scale that is stored. */
+static void test_narrow_scales(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, COLS = 100, MOST = ROWS * COLS };
+    static uint8_t codes[MOST], zeros[4 * MOST], narrow[2 * MOST];
+    static float wide[MOST], wide_zeros[MOST], w[MOST], a[COLS], b[COLS];
+    for (int i = 0; i < MOST; i++) w[i] = sinf((float)i * 1.7f) * (float)(1 + i % 5);
+    int seen = 0;
+    for (size_t i = 0; oq_format_list[i]; i++) {
+        const oq_format *f = oq_format_list[i];
+        char name[64];
+        if (!f->scale_type) continue;
+        snprintf(name, sizeof name, "%.*s", (int)(strrchr(f->name, '_') - f->name), f->name);
+        const oq_format *plain = oq_format_find(name);
+        const bool floats = !f->int_bits; /* zero points, too */
+        oq_planes_mut planes = {{codes, narrow, NULL, zeros}};
+        assert_true(plain && !plain->scale_type && plain->block_k == f->block_k);
+        f->encode(f, &planes, w, ROWS, COLS);
+        const size_t count = f->plane_bytes(f, OQ_PLANE_SCALE, ROWS, COLS) / 2;
+        assert_int_equal(plain->plane_bytes(plain, OQ_PLANE_SCALE, ROWS, COLS), 4 * count);
+        f->scale_type->to_f32(wide, narrow, count);
+        if (floats) f->scale_type->to_f32(wide_zeros, zeros, count);
+        const oq_planes is = {{codes, narrow, NULL, zeros}};
+        const oq_planes same = {{codes, wide, NULL, floats ? (const void *)wide_zeros : zeros}};
+        for (int r = 0; r < ROWS; r++) {
+            f->decode_row(f, a, &is, r, ROWS, COLS);
+            plain->decode_row(plain, b, &same, r, ROWS, COLS);
+            assert_memory_equal(a, b, sizeof a);
+        }
+        seen++;
+    }
+    assert_int_equal(seen, 2 * (4 * 2 * 4 + 2 * 3)); /* types: bits, zero points, groups; middles, groups */
 }
 
 static void test_act_nvfp4(void **state)
@@ -487,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_act_mx),
         cmocka_unit_test(test_act_int4),
         cmocka_unit_test(test_float_zeros),
+        cmocka_unit_test(test_narrow_scales),
         cmocka_unit_test(test_act_nvfp4),
         cmocka_unit_test(test_rotate),
         cmocka_unit_test(test_act_token_of_sixteen),

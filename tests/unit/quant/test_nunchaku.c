@@ -106,7 +106,7 @@ static void test_int4(void **state)
     float bias[N], smooth[K];
     start(w);
     if (locate(w, "a", N, K, &part) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
-    assert_ptr_equal(part.format, &oq_format_int4_g64);
+    assert_ptr_equal(part.format, &oq_format_int4_g64_bf16);
     assert_int_equal(part.act_scale, OQ_ACT_DYNAMIC_INT4);
     assert_int_equal(part.rank, RANK);
     oq_plane_read(&part.bias, bias, sizeof bias, N, K);
@@ -131,7 +131,7 @@ static void test_modulation(void **state)
     memory_ckpt_add(&w->ckpt, "m.wzeros", &oq_dtype_bf16, awq_numbers, 1, 3 * 64);
     memory_ckpt_add(&w->ckpt, "m.bias", &oq_dtype_bf16, awq_bias, 3 * 64, -1);
     if (locate(w, "m", 3 * 64, 64, &part) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
-    assert_ptr_equal(part.format, &oq_format_uint4f_g64);
+    assert_ptr_equal(part.format, &oq_format_uint4f_g64_bf16);
     assert_null(part.act);
     oq_plane_read(&part.bias, bias, sizeof bias, 3 * 64, 64);
     for (int s = 0; s < 3; s++)

@@ -122,25 +122,25 @@ static void test_gptq(void **state)
                      as_is[N] = {0, 1, 2, 3, 4, 5, 6, 7}, wrapped[N] = {0, 0, 0, 0, 0, 0, 0, 0};
     start_gptq(w, 0x77777777u);
     assert_int_equal(words[0], 0x76543210u);
-    accept(w, GPTQ(""), &oq_format_int4_g32, half);
-    accept(w, GPTQ(", \"sym\": false"), &oq_format_int4z_g32, half);
-    accept(w, AUTO(""), &oq_format_int4_g32, half);
+    accept(w, GPTQ(""), &oq_format_int4_g32_f16, half);
+    accept(w, GPTQ(", \"sym\": false"), &oq_format_int4z_g32_f16, half);
+    accept(w, AUTO(""), &oq_format_int4_g32_f16, half);
     start_gptq(w, 0x76543210u);
-    accept(w, GPTQ(", \"sym\": false"), &oq_format_int4z_g32, plus_one);
-    accept(w, GPTQ(", \"sym\": false, \"checkpoint_format\": \"gptq_v2\""), &oq_format_int4z_g32, as_is);
-    accept(w, AUTO(", \"sym\": false, \"packing_format\": \"auto_round\""), &oq_format_int4z_g32, as_is);
+    accept(w, GPTQ(", \"sym\": false"), &oq_format_int4z_g32_f16, plus_one);
+    accept(w, GPTQ(", \"sym\": false, \"checkpoint_format\": \"gptq_v2\""), &oq_format_int4z_g32_f16, as_is);
+    accept(w, AUTO(", \"sym\": false, \"packing_format\": \"auto_round\""), &oq_format_int4z_g32_f16, as_is);
     refuse(w, GPTQ(""), OQ_E_FORMAT,
            "tensor 'a.qzeros' has zero point 1 for row 0, group 0, but the metadata says symmetric codes, "
            "whose zero "
            "point is 8");
     start_gptq(w, 0xffffffffu);
-    accept(w, GPTQ(", \"sym\": false"), &oq_format_int4z_g32, wrapped);
+    accept(w, GPTQ(", \"sym\": false"), &oq_format_int4z_g32_f16, wrapped);
     start_gptq(w, 0x88888888u);
     refuse(w, GPTQ(""), OQ_E_FORMAT,
            "tensor 'a.qzeros' has zero point 9 for row 0, group 0, but the metadata says symmetric codes, "
            "whose zero "
            "point is 8; zero points stored as they are mean checkpoint_format gptq_v2");
-    accept(w, GPTQ(", \"checkpoint_format\": \"gptq_v2\""), &oq_format_int4_g32, half);
+    accept(w, GPTQ(", \"checkpoint_format\": \"gptq_v2\""), &oq_format_int4_g32_f16, half);
 }
 
 static void test_awq(void **state)
@@ -149,8 +149,8 @@ static void test_awq(void **state)
     static const int own[N] = {0, 1, 2, 3, 4, 5, 6, 7};
     start_awq(w);
     assert_int_equal(zeros[0], 0x75316420u);
-    accept(w, AWQ(""), &oq_format_int4z_g32, own);
-    accept(w, AUTO(", \"sym\": false, \"packing_format\": \"auto_round:auto_awq\""), &oq_format_int4z_g32,
+    accept(w, AWQ(""), &oq_format_int4z_g32_f16, own);
+    accept(w, AUTO(", \"sym\": false, \"packing_format\": \"auto_round:auto_awq\""), &oq_format_int4z_g32_f16,
            own);
     refuse(w, AWQ(", \"zero_point\": false"), OQ_E_FORMAT,
            "tensor 'a.qzeros' has zero point 0 for row 0, group 0, but the metadata says symmetric codes, "
@@ -230,7 +230,7 @@ static void test_refusals(void **state)
     refuse(w, "{\"quant_method\": \"gptq\", \"bits\": 5, \"group_size\": 32}", OQ_E_UNSUPPORTED,
            "layer 'a' has codes of 5 bits; 2, 3, 4 and 8 are read");
     refuse(w, "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 12}", OQ_E_UNSUPPORTED,
-           "layer 'a' has groups of 12 columns; multiples of 32 and whole rows are read");
+           "layer 'a' has groups of 12 columns; multiples of 16 and whole rows are read");
     refuse(w, "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": -1}", OQ_E_FORMAT,
            "tensor 'a.scales' is [2, 8]; a weight of [8, 40] in codes of 4 bits, groups of -1, needs [1, 8]");
     refuse(

@@ -267,22 +267,7 @@ static void check_output(one_case *c, const layer *l, const oq_json *json)
     c->r->outputs++;
 }
 
-/* Bytes of a weight's canonical planes over those of the tensors that they come from, where they are more: scales of 16 bits
- * become f32, which weighs where groups are small. What stands around the product grows with its sides alone. */
-static const struct {
-    const char *name;
-    double ratio;
-} larger[] = {
-    {"torchao/int4_flat", 1.21},
-    {"torchao/int4_bin", 1.21},
-    {"nunchaku/awq", 1.12},
-    {"autoround/w2_sym_g64", 1.11},
-    {"autoround/w4_asym_g32_gptq", 1.15},
-    {"autoround/w4_sym_g32_default", 1.09},
-    {"torchao/intx_int4_g32", 0.6},
-    {"autoround/w4_asym_g64_awq", 1.08},
-};
-
+/* A weight takes no more room than in its file. What stands around the product grows with its sides alone. */
 static void check_resident(const one_case *c, const layer *l)
 {
     oq_scheme scheme;
@@ -293,8 +278,8 @@ static void check_resident(const one_case *c, const layer *l)
         if (l->part.plane[p].tensor) stored += (double)l->part.plane[p].tensor->bytes;
     }
     for (int i = 0; i < OQ_MAX_BESIDE && l->part.beside[i]; i++) stored += (double)l->part.beside[i]->bytes;
-    for (size_t i = 0; i < OQ_COUNT(larger); i++)
-        if (strcmp(larger[i].name, c->r->name) == 0) most = larger[i].ratio;
+    if (strcmp(c->r->name, "torchao/intx_int4_g32") == 0)
+        most = 0.6; /* a byte for each code of four bits there */
     if (held <= most * stored) return;
     print_message("%s: %.0f bytes in memory for %.0f in the file, %.3f of it; at most %.2f is due\n",
                   c->r->name, held, stored, held / stored, most);
