@@ -141,10 +141,25 @@ static void make_signed_awq_codes(void *dst, const oq_plane_source *self, int64_
     for (int64_t i = 0; i < n * ((k + 1) / 2); i++) ((uint8_t *)dst)[i] ^= 0x88;
 }
 
+static void put_row_column(void *user, int64_t column, int64_t at)
+{
+    const ordered_codes *o = user;
+    const int64_t words = o->self->tensor->dim[1];
+    for (int64_t r = 0; r < o->n; r++)
+        oq_code_put(o->dst + r * o->row_bytes, at, (int)o->bits,
+                    code_at(o->self->tensor, r * words, 1, column, o->bits));
+}
+
 /* The same stream, in rows of whole words. */
 static void make_row_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
     const int64_t row_bytes = (k * self->arg[0] + 7) / 8, stored = words_of(k, self->arg[0]) * 4;
+    ordered_codes o = {dst, self, n, self->arg[0], row_bytes};
+    if (self->of) {
+        memset(dst, 0, (size_t)(n * row_bytes));
+        each_ordered(self->of, k, put_row_column, &o);
+        return;
+    }
     for (int64_t r = 0; r < n; r++)
         memcpy((uint8_t *)dst + r * row_bytes, self->tensor->data + r * stored, (size_t)row_bytes);
 }
@@ -370,6 +385,14 @@ static oq_status check_group_sizes(const layer *l)
     return OQ_OK;
 }
 
+/* llm-compressor begins with -1 everywhere: columns are in order. */
+static bool is_unused(const layer *l)
+{
+    for (int64_t i = 0; l->index->data && i < l->k; i++)
+        if (word_at(l->index, i) != UINT32_MAX) return false;
+    return true;
+}
+
 /* Columns out of order (act-order) are sorted, and those of the layer's input with them. */
 static oq_status check_index(layer *l)
 {
@@ -378,15 +401,10 @@ static oq_status check_index(layer *l)
     if (t->dtype != &oq_dtype_i32 || t->elems != l->k)
         return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' has %lld elements of %s, it needs %lld of I32",
                        t->name, (long long)t->elems, t->type_name, (long long)l->k);
+    if (l->layout->packing == OQ_PACK_ROWS && is_unused(l)) return OQ_OK;
     for (int64_t i = 0; t->data && i < l->k && !l->reordered; i++)
         l->reordered = word_at(t, i) != (uint32_t)(i / l->group);
-    if (!l->reordered) return OQ_OK;
-    if (l->layout->packing == OQ_PACK_ROWS)
-        return oq_fail(
-            l->env, OQ_E_UNSUPPORTED,
-            "tensor '%s' has columns out of order (actorder), which this packing is not read with yet",
-            t->name);
-    return check_group_sizes(l);
+    return l->reordered ? check_group_sizes(l) : OQ_OK;
 }
 
 static oq_status refuse_unknown(const layer *l)

@@ -189,20 +189,15 @@ static void test_rows(void **state)
 }
 
 /* Columns out of order: sorted by their groups, and the plane of the layer's input says from where each came. */
-static void test_act_order(void **state)
+static void expect_order(world *w, const char *config)
 {
-    world *w = *state;
     static uint8_t codes[N * K], plain[GROUPS * N * 4];
     static int32_t order[K];
     oq_part_source part;
     oq_scheme scheme;
     bool found = false;
     float row[K];
-    start_gptq(w, 0x77777777u);
-    for (int c = 0; c < K; c++)
-        index_of[c] = c % 5 == 0; /* 8 columns of the second group among the first's 32 */
-    if (world_locate(w, GPTQ(", \"desc_act\": true"), N, K, &part, &found) != OQ_OK)
-        fail_msg("%s", oq_env_error(w->env));
+    if (world_locate(w, config, N, K, &part, &found) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
     assert_true(found);
     oq_part_scheme(&part, &scheme);
     assert_true(scheme.order && !oq_scheme_is_bare(&scheme));
@@ -217,10 +212,39 @@ static void test_act_order(void **state)
         }
     }
     for (int i = 1; i < K; i++) assert_true(i == 32 || order[i] > order[i - 1]);
+}
+
+static void test_act_order(void **state)
+{
+    world *w = *state;
+    static float row_scales[N * GROUPS];
+    static const int half[N] = {8, 8, 8, 8, 8, 8, 8, 8};
+    static const char rows[] =
+        "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+        "\"config_groups\": {\"g\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, "
+        "\"type\": \"int\", \"strategy\": \"group\", \"group_size\": 32, \"symmetric\": true, "
+        "\"actorder\": \"group\"}}}}";
+    start_gptq(w, 0x77777777u);
+    for (int c = 0; c < K; c++)
+        index_of[c] = c % 5 == 0; /* 8 columns of the second group among the first's 32 */
+    expect_order(w, GPTQ(", \"desc_act\": true"));
     index_of[1] = 1;
     refuse(w, GPTQ(""), OQ_E_FORMAT, "tensor 'a.g_idx' puts 31 columns into group 0, not 32");
     index_of[1] = -1;
     refuse(w, GPTQ(""), OQ_E_FORMAT, "tensor 'a.g_idx' puts 31 columns into group 0, not 32");
+    index_of[1] = 0;
+    memset(words, 0, sizeof words);
+    for (int r = 0; r < N; r++)
+        for (int c = 0; c < K; c++) words[r * WORDS + c / 8] |= code_of(r, c) << 4 * (c % 8);
+    for (int r = 0; r < N; r++)
+        for (int g = 0; g < GROUPS; g++) row_scales[r * GROUPS + g] = scale_of(r, g);
+    memory_ckpt_init(&w->ckpt);
+    add(w, "a.weight_packed", &oq_dtype_i32, words, N, WORDS);
+    add(w, "a.weight_scale", &oq_dtype_f32, row_scales, N, GROUPS);
+    add(w, "a.weight_g_idx", &oq_dtype_i32, index_of, K, -1);
+    expect_order(w, rows);
+    for (int c = 0; c < K; c++) index_of[c] = -1; /* not in use */
+    accept(w, rows, &oq_format_int4_g32, half);
 }
 
 static void test_refusals(void **state)
