@@ -100,6 +100,28 @@ enum { ROW_STEP = 4 }; /* a few of each kind: thirty-five pictures take too long
 enum { ROW_STEP = 1 };
 #endif
 
+/* The quantized layers take no more than 1.05 times their bytes in the file, as the kernels hold them. */
+static void expect_small(oq_env *env, const char *out, const oq_json *written, const char *what)
+{
+    const char *const with[] = {"model", MODEL, "transformer", out, NULL};
+    oq_json *plan = NULL;
+    double file = 0, held = 0;
+    for (size_t i = 0; i < oq_json_size(written); i++) {
+        const oq_json *l = oq_json_at(written, i);
+        file += oq_json_real(oq_json_get(l, "bits_per_weight"), 0) / 8 *
+                (double)oq_json_int(oq_json_get(l, "n"), 0) * (double)oq_json_int(oq_json_get(l, "k"), 0);
+    }
+    done(env, "plan", NULL, with, &plan);
+    const oq_json *layers =
+        oq_json_get(oq_json_get(oq_json_get(plan, "components"), "transformer"), "layers");
+    for (size_t i = 0; i < oq_json_size(layers); i++)
+        if (oq_json_bool(oq_json_get(oq_json_at(layers, i), "quantized"), false))
+            held += (double)oq_json_int(oq_json_get(oq_json_at(layers, i), "bytes"), 0);
+    if (!(held > 0.5 * file && held <= 1.05 * file))
+        fail_msg("%s: %.0f bytes in memory for %.0f in the file", what, held, file);
+    oq_json_free(plan);
+}
+
 static void test_layouts(void **state)
 {
     oq_env *env = *state;
@@ -129,6 +151,7 @@ static void test_layouts(void **state)
         if (r->layout) assert_string_equal(oq_json_string(oq_json_get(c, "layout")), r->layout);
         assert_true(oq_json_bool(oq_json_get(json, "verified"), false));
         expect_plain_again(env, out, back, layers);
+        expect_small(env, out, layers, r->format);
         oq_json_free(json);
         const picture got = draw(env, MODEL, "transformer", out);
         const double db = psnr(&plain, &got);
