@@ -38,7 +38,7 @@ static bool group_of(oq_cu_group *g, const oq_format *f, int64_t n, int64_t k)
     else if (name_begins(f, "nvfp4") && f->block_n == 1 && nested)
         g->code = OQ_CU_E2M1, g->global_step = strstr(f->name, "_rows") != NULL,
         g->scale_kind = strstr(f->name, "inverse") ? OQ_CU_SCALE_E4M3_OVER : OQ_CU_SCALE_E4M3;
-    else if (bnb && k % f->block_k == 0 && f->block_k <= GROUP_BLOCK)
+    else if (bnb && k % f->block_k == 0 && (nested ? f->block_k == 64 : f->block_k <= GROUP_BLOCK))
         g->code = name_begins(f, "nf4_") ? OQ_CU_NF4 : OQ_CU_FP4,
         g->scale_kind = nested ? OQ_CU_SCALE_NESTED : OQ_CU_SCALE_F32;
     else if (bits)
