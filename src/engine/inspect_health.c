@@ -79,6 +79,16 @@ static void scan_chunk(void *user, int64_t i, int worker)
     if (bad) atomic_fetch_add(&s->bad, bad);
 }
 
+/* A tensor that no product reads: what a dialect knows to be spare, or what went into a layer's planes already. */
+static bool is_unread(const oq_inspect_part *part, const oq_ckpt_tensor *tensor)
+{
+    if (part->dialect && part->dialect->harmless && part->dialect->harmless(tensor)) return true;
+    for (size_t i = 0; i < part->n_layers; i++)
+        for (int j = 0; j < OQ_MAX_BESIDE; j++)
+            if (part->layers[i].source.beside[j] == tensor) return true;
+    return false;
+}
+
 /* Names the first element that is not finite, once it is known that there is one. */
 static void report_bad(oq_inspect *inspect, const oq_inspect_part *part, const scan *s, size_t bad)
 {
@@ -91,7 +101,7 @@ static void report_bad(oq_inspect *inspect, const oq_inspect_part *part, const s
         if ((v & s->row->magnitude) > s->row->finite) break;
     }
     const bool infinite = (v & s->row->magnitude) == s->row->infinite;
-    oq_inspect_problem(inspect, part, "error", t->name,
+    oq_inspect_problem(inspect, part, is_unread(part, t) ? oq_inspect_severity(inspect) : "error", t->name,
                        "%zu of %lld values are not finite, the first at index %zu is %s (0x%0*llx)", bad,
                        (long long)t->elems, at, infinite ? "infinite" : "NaN", (int)bytes * 2,
                        (unsigned long long)v);

@@ -250,6 +250,11 @@ static oq_status check_scale(const layer *l)
             "scale '%s' has %lld values; a weight of [%lld, %lld] needs [%lld, %lld], or tiles of 128 x 4",
             t->name, (long long)t->elems, (long long)l->n, (long long)l->k, (long long)l->n,
             (long long)l->groups);
+    if (l->layout->told && l->layout->tiled != is_tiled(l))
+        return oq_fail(l->env, OQ_E_FORMAT,
+                       "scale '%s' has %lld values, which are %s, but the metadata says %s", t->name,
+                       (long long)t->elems, l->layout->tiled ? "rows" : "tiles of 128 x 4",
+                       l->layout->tiled ? "tiles of 128 x 4" : "rows");
     return check_scale_bytes(l);
 }
 

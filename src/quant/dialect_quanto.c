@@ -30,6 +30,21 @@ static oq_status check_activations(oq_env *env, const oq_declared *declared)
                    acts);
 }
 
+/* The type that the metadata says is the type of the codes; those of four and two bits have another layout. */
+static oq_status check_codes(oq_env *env, const oq_declared *declared, const oq_ckpt_tensor *codes)
+{
+    const char *says = oq_json_string(oq_json_get(declared->options, "weights_dtype"));
+    const bool is_float = codes && codes->dtype == &oq_dtype_f8_e4m3;
+    if (!says || !codes) return OQ_OK;
+    if (strcmp(says, "int4") == 0 || strcmp(says, "int2") == 0)
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "method 'quanto': weights_dtype '%s' is not in this build yet; int8 and float8 are",
+                       says);
+    if (is_float == (strcmp(says, "float8") == 0)) return OQ_OK;
+    return oq_fail(env, OQ_E_MISMATCH, "tensor '%s' is %s, but the metadata says weights_dtype '%s'",
+                   codes->name, codes->type_name, says);
+}
+
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
                         int64_t n, int64_t k, oq_part_source *out, bool *found)
 {
@@ -38,6 +53,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     *found = false;
     if (!codes && oq_scaled_find(ckpt, name, "weight")) return OQ_OK; /* a layer that was left out */
     OQ_TRY(check_activations(env, declared));
+    OQ_TRY(check_codes(env, declared, codes));
     const bool is_float = codes && codes->dtype == &oq_dtype_f8_e4m3;
     return oq_scaled_locate(env, &spellings[is_float], &rules, declared, ckpt, name, n, k, out, found);
 }

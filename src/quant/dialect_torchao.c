@@ -252,6 +252,17 @@ static const char *data_word(const oq_json *data, const char *key)
     return text ? text : "";
 }
 
+/* Columns under a scale, which the class fixes; files of some versions do not say them. */
+static oq_status check_block(oq_env *env, const oq_json *data, const char *name, int64_t wanted)
+{
+    const oq_json *block = oq_json_get(data, "block_size");
+    const int64_t columns = oq_json_int(block, 0);
+    if (oq_json_type(block) == OQ_JSON_NULL || columns == wanted) return OQ_OK;
+    return oq_fail(env, OQ_E_UNSUPPORTED,
+                   "layer '%s' has blocks of %lld columns, which is not in this build yet; %lld are", name,
+                   (long long)columns, (long long)wanted);
+}
+
 /* The exponents of activations: the class's arguments again, for them. */
 static oq_status read_mx_act(oq_env *env, const oq_json *data, const char *name, oq_block_layout *out)
 {
@@ -284,13 +295,15 @@ static oq_status locate_mx(oq_env *env, const oq_ckpt *ckpt, const char *name, i
     const bool four = strcmp(type, "float4_e2m1fn_x2") == 0;
     oq_block_layout layout = {.kind = four ? OQ_BLOCK_MXFP4 : OQ_BLOCK_MXFP8,
                               .names = &names,
-                              .tiled = oq_json_bool(oq_json_get(data, "is_swizzled_scales"), false)};
+                              .tiled = oq_json_bool(oq_json_get(data, "is_swizzled_scales"), false),
+                              .told = oq_json_get(data, "is_swizzled_scales") != NULL};
     if (!four && strcmp(type, "float8_e4m3fn") != 0)
         return oq_fail(
             env, OQ_E_UNSUPPORTED,
             "layer '%s' has MX codes of type '%s', which is not in this build yet; float8_e4m3fn and "
             "float4_e2m1fn_x2 are",
             name, type);
+    OQ_TRY(check_block(env, data, name, 32));
     OQ_TRY(read_mx_act(env, data, name, &layout));
     OQ_TRY(oq_block_locate(env, &layout, NULL, ckpt, name, n, k, out));
     *found = true;
@@ -309,6 +322,7 @@ static oq_status locate_nvfp4(oq_env *env, const oq_ckpt *ckpt, const char *name
     const oq_block_layout layout = {.kind = OQ_BLOCK_NVFP4,
                                     .names = &names,
                                     .tiled = oq_json_bool(oq_json_get(data, "is_swizzled_scales"), false),
+                                    .told = oq_json_get(data, "is_swizzled_scales") != NULL,
                                     .weight_only = oq_json_type(act) == OQ_JSON_NULL || !fixed};
     if (oq_json_type(act) != OQ_JSON_NULL && !fixed && !dynamic)
         return oq_fail(env, OQ_E_UNSUPPORTED,
@@ -316,6 +330,7 @@ static oq_status locate_nvfp4(oq_env *env, const oq_ckpt *ckpt, const char *name
                        "of the file or "
                        "of all of them is",
                        name);
+    OQ_TRY(check_block(env, data, name, 16));
     OQ_TRY(oq_block_locate(env, &layout, NULL, ckpt, name, n, k, out));
     if (oq_json_type(act) != OQ_JSON_NULL && !fixed)
         out->act = &oq_dtype_f4_e2m1, out->act_scale = OQ_ACT_DYNAMIC_NVFP4;
@@ -363,14 +378,34 @@ static oq_status locate_bytes(oq_env *env, const bytes8 *b, const oq_declared *d
     return st;
 }
 
+/* What a scale stands for, where the class says it: all of the weight, or a row. Groups of columns are read apart. */
+static oq_status read_blocks(oq_env *env, const oq_json *data, const char *name, int64_t n, int64_t k,
+                             bytes8 *out)
+{
+    const oq_json *block = oq_json_get(data, "block_size");
+    const int64_t rows = oq_json_int(oq_json_at(block, 0), 0), cols = oq_json_int(oq_json_at(block, 1), 0);
+    const bool int8_groups = out->spelling->code == &oq_dtype_i8 && rows == 1 && cols > 0 && cols < k;
+    out->group = oq_json_size(block) == 2 ? cols : k;
+    if (oq_json_type(block) == OQ_JSON_NULL || int8_groups) return OQ_OK;
+    if (cols == k && rows == 1) out->rules.format = out->spelling->channel;
+    if (cols == k && rows == n && n != 1) out->rules.format = out->spelling->tensor;
+    if (out->rules.format) return OQ_OK;
+    return oq_fail(
+        env, OQ_E_UNSUPPORTED,
+        "layer '%s' of [%lld, %lld] has a scale for each [%lld, %lld], which is not in this build yet; "
+        "[1, %lld] and [%lld, %lld] are",
+        name, (long long)n, (long long)k, (long long)rows, (long long)cols, (long long)k, (long long)n,
+        (long long)k);
+}
+
 static oq_status locate_scaled(oq_env *env, const oq_scaled_spelling *spelling, const oq_declared *declared,
                                const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
                                const oq_json *data, oq_part_source *out, bool *found)
 {
     const bool fixed = oq_scaled_find(ckpt, name, "_weight_act_quant_scale") != NULL;
-    bytes8 b = {.spelling = spelling,
-                .group = oq_json_int(oq_json_at(oq_json_get(data, "block_size"), 1), k)};
+    bytes8 b = {.spelling = spelling};
     OQ_TRY(read_rules(env, data, name, fixed, &b.rules));
+    OQ_TRY(read_blocks(env, data, name, n, k, &b));
     return locate_bytes(env, &b, declared, ckpt, name, n, k, out, found);
 }
 
@@ -404,7 +439,6 @@ static oq_status locate_affine(oq_env *env, const oq_declared *declared, const o
                   *impl = oq_json_get(data, "tensor_impl");
     const char *holder = oq_json_string(oq_json_get(impl, "_type"));
     bytes8 b = {.rules.act = OQ_SCALED_ACT_NONE};
-    b.group = oq_json_int(oq_json_at(oq_json_get(data, "block_size"), 1), 0);
     if (weight) OQ_TRY(read_function(env, name, outer, &b.rules));
     if (holder && oq_json_bool(oq_json_get(oq_json_get(impl, "_data"), "transposed"), false))
         holder = "transposed";
@@ -412,6 +446,7 @@ static oq_status locate_affine(oq_env *env, const oq_declared *declared, const o
         return oq_torchao_locate_tiles_in(env, ckpt, name, "_weight_packed_weight", n, k, data, out, found);
     if (holder && strcmp(holder, "PlainAQTTensorImpl") == 0) b.spelling = &affine_int8;
     if (holder && strcmp(holder, "Float8AQTTensorImpl") == 0) b.spelling = &affine_fp8;
+    if (b.spelling) OQ_TRY(read_blocks(env, data, name, n, k, &b));
     if (b.spelling) return locate_bytes(env, &b, declared, ckpt, name, n, k, out, found);
     return oq_fail(env, OQ_E_UNSUPPORTED,
                    "layer '%s' is an AffineQuantizedTensor held by '%s', which is not in this build yet; "
