@@ -3,6 +3,7 @@
 
 #include "base/size.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -269,6 +270,14 @@ oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out)
     oq_ckpt_close(*out);
     *out = NULL;
     return st;
+}
+
+void oq_ckpt_put_shape(const oq_ckpt_tensor *t, char *out, size_t size)
+{
+    size_t at = (size_t)snprintf(out, size, "[");
+    for (int i = 0; i < t->n_dims && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%lld", i ? ", " : "", (long long)t->dim[i]);
+    if (at < size) snprintf(out + at, size - at, "]");
 }
 
 const oq_ckpt_tensor *oq_ckpt_find(const oq_ckpt *ckpt, const char *name)

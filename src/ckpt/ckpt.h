@@ -57,6 +57,8 @@ oq_status oq_gguf_find(oq_env *env, const char *text, char **out);
 
 /* Tells the system that the tensor's bytes will not be read again. */
 void oq_ckpt_forget(const oq_ckpt *ckpt, const oq_ckpt_tensor *tensor);
+/* "[192, 64]" in out[size], cut where that is too small. */
+void oq_ckpt_put_shape(const oq_ckpt_tensor *t, char *out, size_t size);
 const oq_ckpt_tensor *oq_ckpt_find(const oq_ckpt *ckpt, const char *name); /* NULL: none */
 /* Does any name begin with `prefix` as whole dotted components? */
 bool oq_ckpt_any_below(const oq_ckpt *ckpt, const char *prefix);

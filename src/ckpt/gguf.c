@@ -4,6 +4,7 @@
 #include "ckpt/reader.h"
 
 #include "base/size.h"
+#include "base/unicode.h"
 #include "format/gguf_type.h"
 
 #include <stdarg.h>
@@ -130,6 +131,8 @@ static oq_status take_name(reader *r, const char *what, char **out)
                     n == 0         ? "is empty"
                     : n > MAX_NAME ? "is too long"
                                    : "has a zero byte in it");
+    if (!oq_utf8_valid((const char *)text, n))
+        return fail(r, "%s of %zu bytes at byte %zu is not UTF-8", what, n, r->at - n);
     *out = oq_arena_strndup(r->arena, (const char *)text, n);
     return *out ? OQ_OK : oq_fail(r->env, OQ_E_NOMEM, "%s: no memory for the names of its tensors", r->path);
 }

@@ -37,12 +37,13 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     if (!t->format)
         return oq_fail(env, OQ_E_UNSUPPORTED, "tensor '%s' is %s: %s", t->name, t->type_name,
                        oq_gguf_type_by_name(t->type_name)->why);
-    if (t->n_dims != 2 || t->dim[0] != n || t->dim[1] != k)
-        return oq_fail(
-            env, OQ_E_FORMAT,
-            "tensor '%s' (%s) holds %lld weights of shape [%lld, %lld], its layer needs [%lld, %lld]",
-            t->name, t->type_name, (long long)t->elems, (long long)t->dim[0], (long long)t->dim[1],
-            (long long)n, (long long)k);
+    if (t->n_dims != 2 || t->dim[0] != n || t->dim[1] != k) {
+        char shape[160];
+        oq_ckpt_put_shape(t, shape, sizeof shape);
+        return oq_fail(env, OQ_E_FORMAT,
+                       "tensor '%s' (%s) holds %lld weights of shape %s, its layer needs [%lld, %lld]",
+                       t->name, t->type_name, (long long)t->elems, shape, (long long)n, (long long)k);
+    }
     *out = (oq_part_source){.format = t->format, .act_scale = OQ_ACT_NONE};
     out->plane[OQ_PLANE_DATA] = (oq_plane_source){.tensor = t};
     *found = true;

@@ -110,14 +110,6 @@ static oq_status find_one(const part *p, const char *suffixes, const char *what,
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
-static void print_shape(const oq_ckpt_tensor *t, char *out, size_t size)
-{
-    size_t at = (size_t)snprintf(out, size, "[");
-    for (int i = 0; i < t->n_dims && at < size; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%lld", i ? ", " : "", (long long)t->dim[i]);
-    if (at < size) snprintf(out + at, size - at, "]");
-}
-
 static bool is_matrix(const oq_ckpt_tensor *t, int64_t rows, int64_t cols)
 {
     return t->n_dims == 2 && t->dim[0] == rows && t->dim[1] == cols;
@@ -127,7 +119,7 @@ static oq_status check_weight(const part *p)
 {
     char shape[160];
     if (is_matrix(p->weight, p->n, p->k)) return OQ_OK;
-    print_shape(p->weight, shape, sizeof shape);
+    oq_ckpt_put_shape(p->weight, shape, sizeof shape);
     return oq_fail(p->env, OQ_E_FORMAT, "tensor '%s' is %s, its layer needs [%lld, %lld]", p->weight->name,
                    shape, (long long)p->n, (long long)p->k);
 }
@@ -152,7 +144,7 @@ static oq_status fail_scale_shape(const part *p)
     const oq_scaled_spelling *s = p->spelling;
     const oq_format *wanted = p->rules->format;
     char shape[160];
-    print_shape(p->scale, shape, sizeof shape);
+    oq_ckpt_put_shape(p->scale, shape, sizeof shape);
     if (wanted && wanted == s->tensor)
         return oq_fail(p->env, OQ_E_FORMAT,
                        "scale '%s' is %s; the metadata says one scale for the whole weight", p->scale->name,

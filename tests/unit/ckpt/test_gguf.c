@@ -373,6 +373,15 @@ static void test_original_shape(void **state)
     }
 }
 
+static void test_names_are_text(void **state)
+{
+    bench *b = *state;
+    static file f;
+    begin(&f, 3, 0, 1);
+    key(&f, "general.\xff\xfe", U16), put(&f, &(uint16_t){1}, 2);
+    refused(b, written(b, &f, "text.gguf"), OQ_E_FORMAT, "a key of 10 bytes at byte 32 is not UTF-8");
+}
+
 /* ---- several files ------------------------------------------------------------------------------------------- */
 
 static void put_part(const bench *b, const char *name, int no, int count, int total, const char *tensor_name)
@@ -471,6 +480,7 @@ int main(void)
         cmocka_unit_test(test_bad_tensors),
         cmocka_unit_test(test_good_tensors),
         cmocka_unit_test(test_original_shape),
+        cmocka_unit_test(test_names_are_text),
         cmocka_unit_test(test_split_files),
         cmocka_unit_test(test_folder),
         cmocka_unit_test(test_truncated),
