@@ -22,6 +22,7 @@ typedef struct oq_route {
     const oq_method_args *args; /* NULL: unquantized */
     oq_pattern *ignored;
     size_t n_ignored;
+    int64_t layers; /* that it is for; counted while planning */
 } oq_route;
 
 typedef struct oq_resolved_component {

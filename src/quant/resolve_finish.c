@@ -111,6 +111,25 @@ static oq_status check_patterns(oq_env *env, oq_resolved *resolved, const char *
     return OQ_OK;
 }
 
+/* A request for layers that are none does nothing, whatever it asks for. */
+static oq_status check_routes(oq_env *env, const oq_resolved *resolved, const char *const *names,
+                              size_t n_names)
+{
+    for (size_t i = 0; i < resolved->n_components; i++)
+        for (size_t j = 0; j < resolved->components[i].n_routes; j++) {
+            const oq_route *route = &resolved->components[i].routes[j];
+            if (resolved->components[i].source == OQ_SOURCE_NONE) break; /* its layers did not ask */
+            if (route->layers || strcmp(route->prefix, resolved->components[i].name) == 0) continue;
+            nearest best = {.env = env, .pattern = route->prefix};
+            for (size_t k = 0; k < n_names; k++) offer_runs(&best, names[k]);
+            return oq_fail(env, OQ_E_CONFIG,
+                           "quantization_config names '%s', which begins no layer's name%s%s%s",
+                           route->prefix, best.run[0] ? "; nearest is '" : "", best.run,
+                           best.run[0] ? "'" : "");
+        }
+    return OQ_OK;
+}
+
 /* ---- options that name layers -------------------------------------------------------------------------- */
 
 /* `layer` without its component, or a part, of any component. */
@@ -208,6 +227,7 @@ static oq_status warn_unlisted(oq_resolved *resolved)
 
 oq_status oq_resolve_finish(oq_env *env, oq_resolved *resolved, const char *const *names, size_t n_names)
 {
+    OQ_TRY(check_routes(env, resolved, names, n_names));
     OQ_TRY(check_patterns(env, resolved, names, n_names));
     OQ_TRY(check_named_layers(env, resolved, names, n_names));
     OQ_TRY(check_effect(env, resolved));

@@ -358,7 +358,10 @@ static const oq_route *find_route(const decision *d)
 {
     const char *full = oq_arena_printf(&d->resolved->arena, "%s.%s", d->component->name, d->layer->name);
     for (size_t i = 0; full && i < d->component->n_routes; i++)
-        if (oq_dotted_prefix(d->component->routes[i].prefix, full)) return &d->component->routes[i];
+        if (oq_dotted_prefix(d->component->routes[i].prefix, full)) {
+            d->component->routes[i].layers++;
+            return &d->component->routes[i];
+        }
     return NULL;
 }
 

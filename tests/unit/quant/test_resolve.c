@@ -424,6 +424,11 @@ static void test_unmatched(void **state)
         "'*.nothing' matches no layer; layers are named like 'transformer.layers.0.attention.to_qkv'");
     refuse_plan(w, "{\"transformer\": {\"method\": \"fp8\", \"ignored_layers\": [\"down_proj\"]}}",
                 OQ_E_CONFIG, "'down_proj' matches no layer");
+    refuse_plan(w, "{\"transformer\": \"int8\", \"transformer.layers.7\": \"fp8\"}", OQ_E_CONFIG,
+                "quantization_config names 'transformer.layers.7', which begins no layer's name|nearest is "
+                "'transformer.layers.0'");
+    refuse_plan(w, "{\"transformer\": \"int8\", \"transformer.layers.0.attention.to_q\": null}", OQ_E_CONFIG,
+                "'transformer.layers.0.attention.to_q', which begins no layer's name|attention.to_qkv'");
 }
 
 static void test_no_effect(void **state)
