@@ -254,9 +254,8 @@ static const oq_option_info rows[] = {
      "one part of the benchmark; 'blocks' are single blocks of published transformers, with some GB of "
      "made-up weights"},
     {"filter", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "bench", "benchmark", "GLOB",
-     "only the kernels or blocks whose name matches; with --compare also operations ('conv3d') and whole "
-     "runs "
-     "('generate int8 bf16')"},
+     "only the kernels, blocks and whole runs ('generate int8') whose name matches; with --compare also "
+     "operations ('conv3d') and pairs of runs ('generate int8 bf16')"},
     {"seconds", NULL, OQ_OPTION_REAL, 0.001, 60, NULL, "0.2", "bench", "benchmark", "X",
      "least time spent on one measurement"},
     {"compare", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "bench", "benchmark", NULL,

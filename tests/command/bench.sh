@@ -5,9 +5,11 @@ expect 2 "filter 'nope*' matches no kernel" bench --only kernels --filter 'nope*
 expect 0 '' bench --only kernels --filter '*ref*' --seconds 0.001 --json -q
 says '"op": "linear"'
 head -1 out | grep -q '^{.*"kernel".*"ms".*"gflops".*"min".*"max".*"n".*"peer".*}$' && pass || fail 'one object a line' "$(head -1 out)"
-expect 0 '' bench -m "$model" --only whole --quantization int8 --seconds 0.001 -q
+expect 0 '' bench -m "$model" --only whole --filter 'generate int8' --seconds 0.001 -q
 says 'generate'
 says 'int8'
+grep -qE 'bf16|fp8' out && fail 'a filter of whole runs' "$(cat out)" || pass
+expect 2 "filter 'nope' matches no kernel and no run" bench -m "$model" --only whole --filter nope -q
 expect 0 '' bench -m "$model" --only layers --quantization int8 --seconds 0.001 --json -q
 says '"op": "layer"'
 says '"dtype": "int8_channel"'
