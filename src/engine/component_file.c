@@ -115,6 +115,8 @@ oq_status oq_component_open(oq_env *env, oq_model *model, const oq_options *opti
     OQ_TRY(find_given(env, model, options, i, &path, slot, sizeof slot));
     if (!path) {
         if (dummy) return OQ_OK;
+        if (!oq_file_is_dir((*c)->path))
+            return oq_fail(env, OQ_E_NOTFOUND, OQ_NO_FOLDER, (*c)->path, (*c)->name);
         OQ_TRY(oq_ckpt_open_folder(env, (*c)->path, variant, &model->ckpts[i]));
         if (oq_recognize(model->ckpts[i], module).module != module)
             return OQ_OK; /* the plan says what is missing */

@@ -52,6 +52,8 @@ struct oq_model {
 };
 oq_status oq_model_prepare(oq_env *env, const oq_options *options, oq_model **out); /* resolve and plan */
 oq_status oq_model_load(oq_env *env, oq_model *model);
+/* Sentence about a component's folder that is missing: its path, its name. */
+#define OQ_NO_FOLDER "%s: there is no such folder, which component '%s' is in"
 /* Weights and configuration of component i: the model folder's, or of --transformer FILE and the like. *c is the folder's
  * component and may become the file's own. Dummy: no weights. */
 oq_status oq_component_open(oq_env *env, oq_model *model, const oq_options *options, bool dummy, size_t i,

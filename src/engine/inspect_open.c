@@ -143,7 +143,7 @@ static oq_status open_model(oq_inspect *inspect)
             .name = c->name, .library = c->library, .class_name = c->class_name, .component = c};
         if (!c->class_name) continue;
         if (!oq_file_is_dir(c->path))
-            oq_inspect_problem(inspect, part, "error", NULL, "%s: there is no such folder", c->path);
+            oq_inspect_problem(inspect, part, "error", NULL, OQ_NO_FOLDER, c->path, c->name);
         else if (has_file(env, c->path, "config.json"))
             OQ_TRY(oq_inspect_note(inspect, part, NULL,
                                    oq_ckpt_open_folder(env, c->path, inspect->variant, &part->ckpt)));

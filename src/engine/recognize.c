@@ -36,6 +36,9 @@ static const struct stranger {
     {"input_blocks.0.0,label_emb.0.0", "UNet (Stable Diffusion XL)"},
     {"input_blocks.0.0,middle_block.0.in_layers.0", "UNet (Stable Diffusion 1 or 2)"},
     {"layers.0.self_attn.q_proj", "language model"},
+    {"blk.0.attn_q,!blk.0.attn_q.bias,!blk.0.attn_q_norm,!blk.0.post_attention_norm",
+     "language model of llama.cpp (Llama, Mistral), whose rows of q and k stand in another order than "
+     "anything that this build reads"},
     {"blk.0.attn_q", "language model (GGUF names)"},
 };
 

@@ -16,7 +16,12 @@ static oq_status check_matrix(oq_env *env, const oq_lora_subject *s, const oq_ck
     if (!t)
         return oq_fail(env, OQ_E_FORMAT, "--lora '%s': '%.*s' has no %s", s->path, s->n_name, s->name, what);
     if (is_matrix(t)) return OQ_OK;
-    return oq_fail(env, OQ_E_FORMAT, "--lora '%s': '%s' is no matrix of a floating type", s->path, t->name);
+    char shape[160];
+    oq_ckpt_put_shape(t, shape, sizeof shape);
+    return oq_fail(env, OQ_E_FORMAT,
+                   "--lora '%s': '%s' is %s of %s; a matrix of a floating type with a rank of at least 1 is "
+                   "needed",
+                   s->path, t->name, shape, t->type_name);
 }
 
 static oq_status make_lora(oq_env *env, const oq_lora_subject *s, oq_lora_delta *d)

@@ -10,6 +10,8 @@ fresh; rm m/$dit-00002-of-00002.safetensors
 expect 1 "diffusion_pytorch_model-00002-of-00002.safetensors" generate -m m -p x $quick
 fresh; rm m/vae/config.json
 expect 1 'vae' generate -m m -p x $quick
+fresh; rm -r m/vae
+expect 1 "m/vae: there is no such folder, which component 'vae' is in" generate -m m -p x $quick
 fresh; rm m/model_index.json
 expect 1 'model_index.json' generate -m m -p x $quick
 fresh; rm m/tokenizer/tokenizer.json

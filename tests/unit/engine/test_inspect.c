@@ -369,7 +369,7 @@ static void test_broken_model(void **state)
     snprintf(message, sizeof message,
              "%s/b/model.safetensors: is a web page (HTML), not a weight file: download it again", path);
     problem_is(b, 0, "error", NULL, message);
-    snprintf(message, sizeof message, "%s/c: there is no such folder", path);
+    snprintf(message, sizeof message, "%s/c: there is no such folder, which component 'c' is in", path);
     problem_is(b, 1, "error", NULL, message);
     const oq_json *third = oq_json_at(oq_json_get(b->json, "problems"), 2);
     snprintf(message, sizeof message, "%s: pipeline class 'P' is not supported; this build runs ", path);

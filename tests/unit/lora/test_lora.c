@@ -251,6 +251,27 @@ static void test_refusals(void **state)
     oq_env_clear(f->env);
 }
 
+/* A rank of 0 is told with the tensor's shape. */
+static void test_rank_of_nothing(void **state)
+{
+    fixture *f = *state;
+    char path[1100];
+    snprintf(path, sizeof path, "%s/rank0.safetensors", f->dir);
+    const st_tensor tensors[] = {
+        {"transformer.block.0.w2.lora_A.weight", &oq_dtype_f32, 2, {0, TINY_HIDDEN}, NULL},
+        {"transformer.block.0.w2.lora_B.weight", &oq_dtype_f32, 2, {TINY_DIM, 0}, NULL},
+    };
+    st_write(path, tensors, 2);
+    const oq_lora_request request = {path, 1};
+    net n;
+    net_plan(f, &tiny_module, "{}", NULL, &n);
+    assert_int_equal(net_attach(f, &n, &request, 1), OQ_E_FORMAT);
+    assert_non_null(strstr(oq_env_error(f->env), "lora_A.weight' is [0, 160] of F32; a matrix of a floating type "
+                                                 "with a rank of at least 1 is needed"));
+    net_free(f, &n);
+    oq_env_clear(f->env);
+}
+
 /* Puts a text into a file's metadata. */
 static void put_metadata(const char *path, const char *key, const char *text)
 {
@@ -363,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_several_files), cmocka_unit_test(test_original_names),
 
         cmocka_unit_test(test_refusals),      cmocka_unit_test(test_unmatched_keys_are_counted),
+        cmocka_unit_test(test_rank_of_nothing),
         cmocka_unit_test(test_requests),      cmocka_unit_test(test_alpha_in_metadata),
     };
     return cmocka_run_group_tests_name("lora", tests, setup, teardown);
