@@ -76,6 +76,15 @@ run inspect "$model/transformer/diffusion_pytorch_model-00001-of-00002.safetenso
 [ $status = 3 ] && grep -q 'attention.to_v.weight. is missing' out && pass || fail 'inspect: half a transformer' "$(tail -2 out)"
 rm -rf whole q
 
+# a file of one size under the configuration of another: both shapes, in weights and not in bytes
+another_size() {
+    expect 0 '' quantize "$model/transformer" --quantization '{"transformer":{"method":"gguf","type":"Q8_0"}}' -o q8.gguf
+    fresh; sed 's/"dim": 192/"dim": 256/; s/heads": 3/heads": 4/' "$model/transformer/config.json" > m/transformer/config.json
+    expect 1 "to_q.weight' (Q8_0) holds 36864 weights of shape [192, 192], its layer needs [256, 256]" plan -m m --transformer q8.gguf
+    expect 1 "tensor 'x_pad_token' has shape [1, 192], the network needs [256]" plan -m m
+}
+another_size
+
 # a tokenizer without the template's tokens would spell them letter by letter
 fresh; sed 's/<|im_end|>/<|im_stop|>/g' "$model/tokenizer/tokenizer.json" > m/tokenizer/tokenizer.json
 expect 1 "the tokenizer has no token '<|im_end|>', which the template around prompts needs" generate -m m -p x $quick

@@ -43,6 +43,7 @@ static const shape shapes[] = {
     {256, 70, 130},
     {401, 35, 67},
     {2, 300, 1100},
+    {3, 40, 2520},
     /* a few rows over whole groups, up to more than one piece of x */
     {1, 33, 512},
     {2, 35, 256},
