@@ -95,7 +95,8 @@ static oq_status bench(oq_env *env, oq_options *options, oq_report **out)
                   .text = &text};
     oq_status st = run_sections(&b);
     if (st == OQ_OK && b.filter && oq_json_size(b.rows) == 0)
-        st = oq_fail(env, OQ_E_ARG, "filter '%s' matches no kernel and no run of this part of the benchmark", b.filter);
+        st = oq_fail(env, OQ_E_ARG, "filter '%s' matches no kernel and no run of this part of the benchmark",
+                     b.filter);
     if (st == OQ_OK) return oq_report_finish(env, b.rows, &text, true, out);
     oq_json_free(b.rows);
     oq_strbuf_deinit(&text);

@@ -124,6 +124,36 @@ static oq_status find_row(oq_env *env, const oq_declared *declared, const oq_ckp
                    name, word ? "says FLOAT" : "does not name it");
 }
 
+/* Does the description name this tensor of the layer, in any spelling of it? */
+static bool is_described(const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
+                         const char *suffix)
+{
+    static const char *const inside[] = {"", ".linear", ".div"};
+    const oq_json *all = oq_json_get(declared->options, "quant_model_description");
+    const char *const prefixes[] = {"", ckpt->prefix ? ckpt->prefix : ""};
+    for (size_t p = 0; p < OQ_COUNT(prefixes); p++)
+        for (size_t i = 0; i < OQ_COUNT(inside); i++) {
+            char key[1100];
+            snprintf(key, sizeof key, "%s%s%s.%s", prefixes[p], name, inside[i], suffix);
+            if (oq_json_get(all, key)) return true;
+        }
+    return false;
+}
+
+/* What the description names is there: without its zero points or factors a layer would be read as another one. */
+static oq_status check_described(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt,
+                                 const char *name)
+{
+    static const char *const suffixes[] = {
+        "weight_scale",   "weight_offset", "weight_dual_scale", "mul_scale",   "svd_lowrank_l1",
+        "svd_lowrank_l2", "deq_scale",     "quant_bias",        "input_scale", "input_offset"};
+    for (size_t i = 0; i < OQ_COUNT(suffixes); i++)
+        if (!oq_scaled_find(ckpt, name, suffixes[i]) && is_described(declared, ckpt, name, suffixes[i]))
+            return oq_fail(env, OQ_E_FORMAT, "tensor '%s.%s' is missing, which quant_model_description names",
+                           name, suffixes[i]);
+    return OQ_OK;
+}
+
 /* ---- integers ------------------------------------------------------------------------------------------ */
 
 typedef struct layer {
@@ -269,7 +299,9 @@ static oq_status check_deq_scale(const layer *l, const oq_ckpt_tensor *t)
     for (int64_t r = 0; t->data && r < l->n; r++) {
         float x;
         memcpy(&x, t->data + (size_t)r * t->dtype->bytes, sizeof x);
-        if (!isfinite(x) || x <= 0)
+        uint32_t rest = 0;
+        if (t->dtype == &oq_dtype_i64) memcpy(&rest, t->data + (size_t)r * sizeof(int64_t) + 4, sizeof rest);
+        if (rest || !isnormal(x) || x < 0)
             return oq_fail(l->env, OQ_E_FORMAT,
                            "scale '%s' is %g at index %lld; it must be positive and finite", t->name,
                            (double)x, (long long)r);
@@ -386,6 +418,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
         return oq_fail(env, OQ_E_FORMAT,
                        "layer '%s' is plain in the file, but quant_model_description says %s", name,
                        l.row->name);
+    OQ_TRY(check_described(env, declared, ckpt, name));
     OQ_TRY(locate_form(&l, declared, out));
     OQ_TRY(oq_around_locate(env, &around, ckpt, name, n, k, out));
     *found = true;

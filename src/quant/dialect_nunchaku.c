@@ -191,6 +191,17 @@ static oq_status check_floats(const layer *l, const oq_ckpt_tensor *t, bool divi
     return OQ_OK;
 }
 
+/* Scales are not negative; those of rows that fill up a tile may be anything else, that of the tensor is not 0. */
+static oq_status check_not_negative(const layer *l, const oq_ckpt_tensor *t)
+{
+    OQ_TRY(check_floats(l, t, t == l->global));
+    for (int64_t i = 0; t && t->data && i < t->elems; i++)
+        if (value_at(t, i) < 0)
+            return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' is %g at index %lld; it must not be negative",
+                           t->name, (double)value_at(t, i), (long long)i);
+    return OQ_OK;
+}
+
 static oq_status check_shape(const layer *l, const oq_ckpt_tensor *t, int64_t rows, int64_t cols)
 {
     const bool fits = cols ? t->n_dims == 2 && t->dim[0] == rows && t->dim[1] == cols : t->elems == rows;
@@ -285,8 +296,8 @@ static oq_status check_vectors(const layer *l, bool fp4)
                        extra->name);
     if (l->channel) OQ_TRY(check_shape(l, l->channel, l->rows, 0));
     if (l->global) OQ_TRY(check_shape(l, l->global, 1, 0));
-    OQ_TRY(check_floats(l, l->channel, false));
-    OQ_TRY(check_floats(l, l->global, false));
+    OQ_TRY(check_not_negative(l, l->channel));
+    OQ_TRY(check_not_negative(l, l->global));
     if (l->bias) OQ_TRY(check_shape(l, l->bias, l->rows, 0));
     return check_floats(l, l->bias, false);
 }

@@ -122,10 +122,9 @@ static oq_status check_routes(oq_env *env, const oq_resolved *resolved, const ch
             if (route->layers || strcmp(route->prefix, resolved->components[i].name) == 0) continue;
             nearest best = {.env = env, .pattern = route->prefix};
             for (size_t k = 0; k < n_names; k++) offer_runs(&best, names[k]);
-            return oq_fail(env, OQ_E_CONFIG,
-                           "quantization_config names '%s', which begins no layer's name%s%s%s",
-                           route->prefix, best.run[0] ? "; nearest is '" : "", best.run,
-                           best.run[0] ? "'" : "");
+            return oq_fail(
+                env, OQ_E_CONFIG, "quantization_config names '%s', which begins no layer's name%s%s%s",
+                route->prefix, best.run[0] ? "; nearest is '" : "", best.run, best.run[0] ? "'" : "");
         }
     return OQ_OK;
 }

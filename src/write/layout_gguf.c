@@ -54,7 +54,8 @@ static void metadata(const oq_write_component *c, oq_json *header)
 
 const oq_layout oq_layout_gguf = {
     .name = "gguf",
-    .help = "what method 'gguf' makes of its option 'type': F16, BF16, Q4_0 to Q8_0, Q2_K to Q8_K, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0, MXFP4, NVFP4",
+    .help = "what method 'gguf' makes of its option 'type': F16, BF16, Q4_0 to Q8_0, Q2_K to Q8_K, IQ4_NL, "
+            "IQ4_XS, TQ1_0, TQ2_0, MXFP4, NVFP4",
     .producer = "ggml, ComfyUI-GGUF, stable-diffusion.cpp, diffusers",
     .container = &oq_container_gguf,
     .in_file = true,

@@ -473,16 +473,11 @@ static void test_truncated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hostile_fixtures),
-        cmocka_unit_test(test_good_fixtures),
-        cmocka_unit_test(test_every_kind_of_value),
-        cmocka_unit_test(test_bad_metadata),
-        cmocka_unit_test(test_bad_tensors),
-        cmocka_unit_test(test_good_tensors),
-        cmocka_unit_test(test_original_shape),
-        cmocka_unit_test(test_names_are_text),
-        cmocka_unit_test(test_split_files),
-        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_hostile_fixtures),    cmocka_unit_test(test_good_fixtures),
+        cmocka_unit_test(test_every_kind_of_value), cmocka_unit_test(test_bad_metadata),
+        cmocka_unit_test(test_bad_tensors),         cmocka_unit_test(test_good_tensors),
+        cmocka_unit_test(test_original_shape),      cmocka_unit_test(test_names_are_text),
+        cmocka_unit_test(test_split_files),         cmocka_unit_test(test_folder),
         cmocka_unit_test(test_truncated),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -440,7 +440,8 @@ static void test_refusals(void **state)
     /* files of llama have q and k in another order of rows: they are not taken for Qwen's */
     snprintf(path, sizeof path, "%s", write_encoder(env, dir, "BF16", false, false));
     refused(env, "text-encoder", path, OQ_E_MISMATCH,
-            "this is a language model of llama.cpp (Llama, Mistral), whose rows of q and k stand in another order "
+            "this is a language model of llama.cpp (Llama, Mistral), whose rows of q and k stand in another "
+            "order "
             "than anything that this build reads, the model needs a text encoder (Qwen3)");
     recipe r = {.type = "Q8_0",
                 .kept = "BF16",

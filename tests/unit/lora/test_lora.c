@@ -266,8 +266,9 @@ static void test_rank_of_nothing(void **state)
     net n;
     net_plan(f, &tiny_module, "{}", NULL, &n);
     assert_int_equal(net_attach(f, &n, &request, 1), OQ_E_FORMAT);
-    assert_non_null(strstr(oq_env_error(f->env), "lora_A.weight' is [0, 160] of F32; a matrix of a floating type "
-                                                 "with a rank of at least 1 is needed"));
+    assert_non_null(strstr(oq_env_error(f->env),
+                           "lora_A.weight' is [0, 160] of F32; a matrix of a floating type "
+                           "with a rank of at least 1 is needed"));
     net_free(f, &n);
     oq_env_clear(f->env);
 }
@@ -380,12 +381,12 @@ static void test_requests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spellings),     cmocka_unit_test(test_effect_beside_quantized_weights),
-        cmocka_unit_test(test_several_files), cmocka_unit_test(test_original_names),
+        cmocka_unit_test(test_spellings),         cmocka_unit_test(test_effect_beside_quantized_weights),
+        cmocka_unit_test(test_several_files),     cmocka_unit_test(test_original_names),
 
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_unmatched_keys_are_counted),
-        cmocka_unit_test(test_rank_of_nothing),
-        cmocka_unit_test(test_requests),      cmocka_unit_test(test_alpha_in_metadata),
+        cmocka_unit_test(test_refusals),          cmocka_unit_test(test_unmatched_keys_are_counted),
+        cmocka_unit_test(test_rank_of_nothing),   cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_alpha_in_metadata),
     };
     return cmocka_run_group_tests_name("lora", tests, setup, teardown);
 }
