@@ -84,22 +84,38 @@ static int serialized_flag(const oq_json *options)
     return flag;
 }
 
-/* The one dialect that the evidence fits; NULL in *out: none. Files that fit two are not guessed at. */
-static oq_status find_dialect(oq_env *env, const oq_resolve_input *in, const oq_method *named,
-                              const oq_dialect **out)
+/* The first two dialects that the evidence fits, and the method `wish` too unless it is NULL; how many there are. */
+static size_t fitting(const oq_resolve_input *in, const oq_method *named, const oq_method *wish,
+                      const oq_dialect *found[2])
 {
-    *out = NULL;
+    size_t n = 0;
     for (const oq_dialect *const *d = oq_dialect_list; *d; d++) {
-        if (!(*d)->detect || !(*d)->detect(named, in->ckpt)) continue;
-        if (*out)
-            return oq_fail(
-                env, OQ_E_FORMAT,
-                "component '%s': its tensors fit the spellings '%s' and '%s'; a quantization_config in "
-                "its config.json must say which it is",
-                in->name, (*out)->name, (*d)->name);
-        *out = *d;
+        if (!(*d)->detect || !(*d)->detect(named, in->ckpt) || (wish && !(*d)->detect(wish, in->ckpt)))
+            continue;
+        if (n < 2) found[n] = *d;
+        n++;
     }
-    return OQ_OK;
+    return n;
+}
+
+/* The one dialect that the evidence fits; NULL in *out: none. Files that fit two are not guessed at: the method that the
+ * request names (NULL: none) fits one of them alone, or they are refused. */
+static oq_status find_dialect(oq_env *env, const oq_resolve_input *in, const oq_method *named,
+                              const oq_method *wish, const oq_dialect **out)
+{
+    const oq_dialect *found[2] = {NULL}, *meant[2] = {NULL};
+    const size_t n = fitting(in, named, NULL, found);
+    *out = found[0];
+    if (n < 2) return OQ_OK;
+    *out = NULL;
+    if (wish && fitting(in, named, wish, meant) == 1) {
+        *out = meant[0];
+        return OQ_OK;
+    }
+    return oq_fail(env, OQ_E_FORMAT,
+                   "component '%s': its tensors fit the spellings '%s' and '%s'; --quantization or a "
+                   "quantization_config in its config.json must say which it is",
+                   in->name, found[0]->name, found[1]->name);
 }
 
 static oq_status declare(oq_env *env, oq_resolved *resolved, const oq_resolve_input *in, oq_disk *disk)
@@ -127,19 +143,20 @@ static oq_status read_metadata(oq_env *env, oq_resolved *resolved, const oq_reso
                        "this build yet",
                        in->name, disk->source, name);
     disk->declared.method = oq_modelopt_refine(disk->said, in->quant);
-    OQ_TRY(find_dialect(env, in, disk->declared.method, &disk->dialect));
+    OQ_TRY(find_dialect(env, in, disk->declared.method, NULL, &disk->dialect));
     OQ_TRY(declare(env, resolved, in, disk));
     disk->present = true;
     disk->serialized = serialized_flag(disk->declared.options) != 0;
     return OQ_OK;
 }
 
-oq_status oq_disk_read(oq_env *env, oq_resolved *resolved, const oq_resolve_input *in, oq_disk *out)
+oq_status oq_disk_read(oq_env *env, oq_resolved *resolved, const oq_resolve_input *in, const oq_method *wish,
+                       oq_disk *out)
 {
     *out = (oq_disk){0};
     if (oq_json_type(in->quant) != OQ_JSON_NULL) return read_metadata(env, resolved, in, out);
     const oq_dialect *found = NULL;
-    if (in->ckpt) OQ_TRY(find_dialect(env, in, NULL, &found));
+    if (in->ckpt) OQ_TRY(find_dialect(env, in, NULL, wish, &found));
     if (!found) return OQ_OK;
     out->present = out->serialized = true;
     out->dialect = found;

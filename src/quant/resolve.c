@@ -417,7 +417,9 @@ static oq_status resolve_all(oq_env *env, const oq_quant_config *config, const o
     for (size_t i = 0; i < n_inputs; i++) {
         r.all[i] = (candidate){.r = &r, .in = &inputs[i], .out = &resolved->components[i]};
         OQ_TRY(copy_names(&r.all[i]));
-        if (inputs[i].quantizable) OQ_TRY(oq_disk_read(env, resolved, &inputs[i], &r.all[i].disk));
+        const oq_quant_spec *wish = config ? oq_quant_config_route(config, inputs[i].name) : NULL;
+        const oq_method *method = wish && wish->method ? oq_method_find(env, wish->method) : NULL;
+        if (inputs[i].quantizable) OQ_TRY(oq_disk_read(env, resolved, &inputs[i], method, &r.all[i].disk));
     }
     for (size_t i = 0; i < n_inputs; i++) OQ_TRY(resolve_component(&r.all[i]));
     return OQ_OK;

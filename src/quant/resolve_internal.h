@@ -13,8 +13,10 @@ typedef struct oq_disk { /* one component's checkpoint, as far as it speaks of q
     const char *source;        /* file; NULL: found by the tensors */
 } oq_disk;
 
-/* Reads metadata, or finds a dialect by the tensors. A block that names no method is OQ_E_FORMAT. */
-oq_status oq_disk_read(oq_env *env, oq_resolved *resolved, const oq_resolve_input *input, oq_disk *out);
+/* Reads metadata, or finds a dialect by the tensors; the request's method (NULL: none) decides between two that fit. A block that
+ * names no method is OQ_E_FORMAT. */
+oq_status oq_disk_read(oq_env *env, oq_resolved *resolved, const oq_resolve_input *input, const oq_method *wish,
+                       oq_disk *out);
 /* "'path' declares" or "the tensors of 'path' are": the subject of messages about a checkpoint. */
 const char *oq_disk_subject(oq_arena *arena, const oq_disk *disk, const oq_resolve_input *input);
 

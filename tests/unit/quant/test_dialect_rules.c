@@ -448,8 +448,8 @@ static void test_blocks(void **state)
     memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f8_e4m3, e4m3, 128, 4);
     assert_int_equal(world_resolve(w, NULL), OQ_E_FORMAT);
     assert_string_equal(oq_env_error(w->env),
-                        "component 'transformer': its tensors fit the spellings 'modelopt' and 'comfy'; a "
-                        "quantization_config in its config.json must say which it is");
+                        "component 'transformer': its tensors fit the spellings 'modelopt' and 'comfy'; "
+                        "--quantization or a quantization_config in its config.json must say which it is");
     assert_int_equal(world_resolve(w, "{\"quant_method\": \"comfy_nvfp4\"}"), OQ_OK);
     assert_string_equal(w->resolved->components[0].dialect->name, "comfy");
 }
@@ -465,8 +465,8 @@ static void test_evidence(void **state)
     assert_int_equal(world_resolve(w, NULL), OQ_E_FORMAT);
     assert_string_equal(
         oq_env_error(w->env),
-        "component 'transformer': its tensors fit the spellings 'fp8' and 'int8'; a quantization_config "
-        "in its config.json must say which it is");
+        "component 'transformer': its tensors fit the spellings 'fp8' and 'int8'; --quantization or a "
+        "quantization_config in its config.json must say which it is");
 
     start(w, &oq_dtype_f8_e4m3);
     add(w, "b.weight_scale", &oq_dtype_f32, &one, -1);
