@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "cpu/linear/linear_panel.h"
 #include "format/float4.h"
 #include "format/float8.h"
 
@@ -105,7 +106,8 @@ typedef struct problem {
     double *want, *bound; /* [m, n] */
 } problem;
 
-/* Formats without whole elements: any byte is a code of four bits; where codes are e4m3, NaN is left out. */
+/* Formats without whole elements: any byte is a code of four bits, and may be a zero point; where codes are e4m3, NaN is
+ * left out. */
 static void random_codes(kc_rng *rng, const oq_format *f, const oq_planes_mut *planes, const problem *p)
 {
     const size_t bytes = p->planes[OQ_PLANE_DATA].bytes;
@@ -113,6 +115,8 @@ static void random_codes(kc_rng *rng, const oq_format *f, const oq_planes_mut *p
     kc_fill_bytes(rng, code, bytes);
     for (size_t i = 0; i < bytes && f == &oq_format_mxfp8; i++)
         if ((code[i] & 0x7f) == 0x7f) code[i] ^= 1;
+    if (f->int_bits && planes->plane[OQ_PLANE_ZERO])
+        kc_fill_bytes(rng, planes->plane[OQ_PLANE_ZERO], p->planes[OQ_PLANE_ZERO].bytes);
 }
 
 /* Factors within a power of two of 1, a random order, a branch of about the product's size. */
@@ -412,6 +416,17 @@ static const char *run_twice(kcheck *kc, kc_row *row, const oq_linear_kernel *ke
     return same ? NULL : "one thread gives other bits than all";
 }
 
+/* Does the kernel round weights to bf16 first? */
+static bool rounds(const oq_linear_kernel *kernel, const oq_linear_spec *spec, const oq_dtype *x, int64_t m)
+{
+#if defined(__x86_64__)
+    if (strstr(kernel->name, "_wany_abf16_") && x == &oq_dtype_bf16)
+        return oq_panel_any_avx512bf16_rounds(spec, m);
+#endif
+    (void)kernel, (void)spec, (void)x, (void)m;
+    return false;
+}
+
 /* As a backend asks: for schemes that are not bare, only those that take them. */
 static bool takes(const oq_linear_kernel *kernel, const oq_linear_spec *spec)
 {
@@ -432,8 +447,7 @@ static void check_shape(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel,
               oq_scheme_is_bare(scheme) && scheme->act_scale != OQ_ACT_DYNAMIC_GROUP;
     make_weight(kc, &rng, &p, class, all_codes);
     make_input(kc, &rng, &p, class, variant);
-    p.rounded =
-        strstr(kernel->name, "_wany_abf16_") && p.x.t.dtype == &oq_dtype_bf16 && p.s.m > 1; /* one row: f32 */
+    p.rounded = rounds(kernel, &p.spec, p.x.t.dtype, p.s.m);
     expect(kc, &p);
     p.packed = kc_buf_new(kc, kernel->packed_bytes(&p.spec), 0);
     p.scratch = kc_buf_new(kc, kernel->scratch_bytes(&p.spec, p.s.m), 0);

@@ -139,6 +139,9 @@ OQ_PANEL_ENGINE_DECLARE(i8_avx512vnni);
 OQ_PANEL_ENGINE_DECLARE(bf16_amx);
 OQ_PANEL_ENGINE_DECLARE(i8_amx);
 
+/* Does a product of m rows of BF16 round weights to bf16 once? Fewer keep what they are. */
+bool oq_panel_any_avx512bf16_rounds(const oq_linear_spec *spec, int64_t m);
+
 /* ---- what kernels accept ------------------------------------------------------------------------------- */
 
 static inline bool oq_panel_fits(const oq_linear_spec *spec)

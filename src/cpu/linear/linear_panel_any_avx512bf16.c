@@ -1,12 +1,21 @@
 /* linear_panel_any_avx512bf16.c -- bf16 products for weights that rest in their format's own planes: a piece of a panel
  * becomes bf16 (rounded once, as a checkpoint that is dequantized to the compute type would be) and is multiplied by
- * vdpbf16ps. For x that bf16 holds: BF16 as it is, or codes under powers of two. An x of type F32, or of one row,
- * goes through f32 products of the same planes. */
+ * vdpbf16ps. For x that bf16 holds: BF16 as it is, or codes under powers of two. A few rows meet codes that are
+ * bf16 as they are read. An x of type F32, or of a few rows over other codes, goes through f32 products of the same
+ * planes. */
 #define OQ_SPAN_BF16 1
 #include "cpu/linear/linear_micro_avx512.h"
+#include "cpu/linear/linear_few_bf16.h"
 #include "cpu/linear/linear_panel_any.h"
 
-enum { MR = 12, NR = 32, STEP = 2, COLUMNS = 16, ROW = OQ_PANEL_CHUNK * STEP };
+enum {
+    MR = 12,
+    NR = 32,
+    STEP = 2,
+    COLUMNS = 16,
+    ROW = OQ_PANEL_CHUNK * STEP,
+    FEW_F32 = 4 /* rows that f32 products take whose codes are not for pairs: more of them pay for a panel */
+};
 
 MICRO_TABLE(micro, "vdpbf16ps")
 
@@ -34,6 +43,7 @@ static void prologue(const oq_panel_job *job, int64_t row)
         prologue_mx(&job->args->spec->scheme, x, from, k, a);
     else
         memcpy(a, (const uint16_t *)x->data + from * x->ld, (size_t)k * sizeof *a);
+    if (job->few) few_order_pairs(few_kind_of(job->args->spec), a, k);
 }
 
 /* dst[i][j] = src[j][i] for 16 x 16 dwords; rows of src are ROW numbers apart, those of dst NR dwords. */
@@ -96,6 +106,16 @@ static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, 
     return buffer;
 }
 
+static void few(const oq_panel_job *job, float *c, int64_t panel)
+{
+    pairs_few(job, c, panel, NR);
+}
+
+static int64_t few_rows(const oq_linear_spec *spec)
+{
+    return few_pairs_take(spec) ? OQ_PANEL_FEW : 0;
+}
+
 static const oq_panel_engine engine = {.mr = MR,
                                        .nr = NR,
                                        .step = STEP,
@@ -105,6 +125,8 @@ static const oq_panel_engine engine = {.mr = MR,
                                        .micro = micro,
                                        .prologue = prologue,
                                        .decode = decode,
+                                       .few = few,
+                                       .few_rows = few_rows,
                                        .store = oq_panel_store_avx512};
 
 size_t oq_panel_any_avx512bf16_packed_bytes(const oq_linear_spec *spec)
@@ -122,9 +144,15 @@ size_t oq_panel_any_avx512bf16_scratch_bytes(const oq_linear_spec *spec, int64_t
     return oq_panel_any_avx512_scratch_bytes(spec, m); /* the larger of the two */
 }
 
+bool oq_panel_any_avx512bf16_rounds(const oq_linear_spec *spec, int64_t m)
+{
+    return m > (few_pairs_take(spec) ? OQ_PANEL_FEW : FEW_F32);
+}
+
 void oq_panel_any_avx512bf16_run(oq_device *device, const oq_linear_args *args)
 {
-    if (args->x.dtype == &oq_dtype_bf16 && args->x.rows > 1)
+    const bool pairs = args->x.rows > FEW_F32 || few_pairs_take(args->spec);
+    if (args->x.dtype == &oq_dtype_bf16 && pairs)
         oq_panel_run(&engine, device, args);
     else
         oq_panel_any_avx512_run(device, args);
