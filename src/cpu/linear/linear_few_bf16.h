@@ -10,14 +10,15 @@ enum {
     PAIR_LANES = 32
 };
 
-/* Are the format's numbers, before their scales, bf16? */
-static inline bool few_pairs_take(const oq_linear_spec *spec)
+/* Are the format's numbers, before their scales, bf16? Offsets cost too much for one row. */
+static inline bool few_pairs_take(const oq_linear_spec *spec, int64_t rows)
 {
     const few_kind kind = few_kind_of(spec);
     const oq_format *const f = spec->scheme.weight;
     const bool levels = f == &oq_format_nf4_b64 || f == &oq_format_fp4_b64 || f == &oq_format_nf4_b64_nested ||
                         f == &oq_format_fp4_b64_nested;
-    return kind == FEW_Q4_0 || kind == FEW_OFFSETS || (kind == FEW_CODES && !levels);
+    return rows <= OQ_PANEL_FEW &&
+           (kind == FEW_Q4_0 || (kind == FEW_OFFSETS && rows > 1) || (kind == FEW_CODES && !levels));
 }
 
 /* A row of x in the order in which its kind's codes come. */

@@ -13,8 +13,7 @@ enum {
     NR = 32,
     STEP = 2,
     COLUMNS = 16,
-    ROW = OQ_PANEL_CHUNK * STEP,
-    FEW_F32 = 4 /* rows that f32 products take whose codes are not for pairs: more of them pay for a panel */
+    ROW = OQ_PANEL_CHUNK * STEP
 };
 
 MICRO_TABLE(micro, "vdpbf16ps")
@@ -113,7 +112,14 @@ static void few(const oq_panel_job *job, float *c, int64_t panel)
 
 static int64_t few_rows(const oq_linear_spec *spec)
 {
-    return few_pairs_take(spec) ? OQ_PANEL_FEW : 0;
+    return few_pairs_take(spec, OQ_PANEL_FEW) ? OQ_PANEL_FEW : 0;
+}
+
+/* Rows that f32 products take whose codes are not for pairs: more of them pay for a panel, two where W is decoded to
+ * memory in either way. */
+static int64_t f32_rows(const oq_linear_spec *spec)
+{
+    return few_kind_of(spec) == FEW_SPANS ? 1 : 4;
 }
 
 static const oq_panel_engine engine = {.mr = MR,
@@ -146,12 +152,13 @@ size_t oq_panel_any_avx512bf16_scratch_bytes(const oq_linear_spec *spec, int64_t
 
 bool oq_panel_any_avx512bf16_rounds(const oq_linear_spec *spec, int64_t m)
 {
-    return m > (few_pairs_take(spec) ? OQ_PANEL_FEW : FEW_F32);
+    return m > f32_rows(spec) && !few_pairs_take(spec, m);
 }
 
 void oq_panel_any_avx512bf16_run(oq_device *device, const oq_linear_args *args)
 {
-    const bool pairs = args->x.rows > FEW_F32 || few_pairs_take(args->spec);
+    const int64_t m = args->x.rows;
+    const bool pairs = m > f32_rows(args->spec) || few_pairs_take(args->spec, m);
     if (args->x.dtype == &oq_dtype_bf16 && pairs)
         oq_panel_run(&engine, device, args);
     else
