@@ -1,13 +1,16 @@
 /* bench_blocks.c -- one transformer block of each family at its published size, with made-up weights: declared, given
  * kernels and filled without a model folder. A call is one step of a transformer that has this block alone, its text
- * embedded anew each time, so that the peer's same module does the same work. */
+ * embedded anew each time, so that the peer's same module does the same work. Behind them a step of each whole
+ * transformer: layers times their block. What surrounds the blocks is counted with each, so it is an upper bound. */
 #include "engine/bench.h"
 
 #include "base/pool.h"
 #include "cpu/cpu.h"
 #include "modules/dit_flux1/dit_flux1.h"
+#include "modules/dit_flux2/dit_flux2.h"
 #include "modules/dit_qwen_image/dit_qwen_image.h"
 #include "modules/dit_wan/dit_wan.h"
+#include "modules/dit_zimage/dit_zimage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +28,8 @@ typedef struct block_run {
 } block_run;
 
 typedef struct block_case {
-    const char *name, *config; /* "flux1-double"; what differs from the published config.json */
+    const char *name, *model; /* "flux1-double"; whose step it is a part of: equal names stand together */
+    const char *config;       /* what differs from the published config.json */
     const oq_module_type *module;
     int layers;                            /* of the published model */
     int64_t n_text, frames, rows, columns; /* text rows; tokens */
@@ -41,6 +45,29 @@ static oq_status flux1_step(block_run *r)
     OQ_TRY(oq_dit_flux1_condition_new(&r->ex, r->self, w->n_text, w->rows, w->columns, &c));
     OQ_TRY(oq_dit_flux1_condition_run(&r->ex, r->self, r->text, r->pooled, &c, NULL));
     return oq_dit_flux1_forward(&r->ex, r->self, &c, r->x, 0.5f, 3.5f, r->y, NULL);
+}
+
+static oq_status flux2_step(block_run *r)
+{
+    oq_dit_flux2_condition c;
+    const block_case *const w = r->what;
+    const oq_dit_flux2_grid grid = {.rows = w->rows, .columns = w->columns};
+    OQ_TRY(oq_dit_flux2_condition_new(&r->ex, r->self, w->n_text, &grid, 1, &c));
+    OQ_TRY(oq_dit_flux2_condition_run(&r->ex, r->self, r->text, &grid, 1, &c, NULL));
+    return oq_dit_flux2_forward(&r->ex, r->self, &c, r->x, 0.5f, 4.0f, r->y, NULL);
+}
+
+static oq_status zimage_step(block_run *r)
+{
+    oq_dit_zimage_condition c;
+    oq_dit_zimage_steps steps;
+    const block_case *const w = r->what;
+    const float t = 0.5f;
+    OQ_TRY(oq_dit_zimage_condition_new(&r->ex, r->self, w->n_text, 2 * w->rows, 2 * w->columns, &c));
+    OQ_TRY(oq_dit_zimage_condition_run(&r->ex, r->self, r->text, &c, NULL));
+    OQ_TRY(oq_dit_zimage_steps_new(&r->ex, r->self, 1, &steps));
+    OQ_TRY(oq_dit_zimage_steps_run(&r->ex, r->self, &t, &steps, NULL, 0));
+    return oq_dit_zimage_forward(&r->ex, r->self, &c, &steps, 0, r->x, r->y, NULL);
 }
 
 static oq_status qwen_image_step(block_run *r)
@@ -64,16 +91,39 @@ static oq_status wan_step(block_run *r)
     return oq_dit_wan_forward(&r->ex, r->self, &g, &c, r->x, &time, 1, r->y, NULL);
 }
 
-/* 1024 tokens in the attention of each. */
+#define KLEIN_4B "\"num_attention_heads\":24,\"joint_attention_dim\":7680,\"guidance_embeds\":false"
+#define KLEIN_9B "\"num_attention_heads\":32,\"joint_attention_dim\":12288,\"guidance_embeds\":false"
+#define DOUBLE   "{\"num_layers\":1,\"num_single_layers\":0"
+#define SINGLE   "{\"num_layers\":0,\"num_single_layers\":1"
+#define WAN_5B   "\"num_attention_heads\":24,\"ffn_dim\":14336,\"in_channels\":48,\"out_channels\":48"
+
+/* 1024 tokens in the attention of each; FLUX.2's and Z-Image's beside a picture of 512 x 512 pixels. Z-Image's two refiners of
+ * noise cost what its layers do and are counted with them. */
 static const block_case cases[] = {
-    {"flux1-double", "{\"num_layers\":1,\"num_single_layers\":0,\"guidance_embeds\":true}",
-     &oq_module_dit_flux1, 19, 512, 1, 16, 32, 64, 64, 4096, 768, false, flux1_step},
-    {"flux1-single", "{\"num_layers\":0,\"num_single_layers\":1,\"guidance_embeds\":true}",
-     &oq_module_dit_flux1, 38, 512, 1, 16, 32, 64, 64, 4096, 768, false, flux1_step},
-    {"qwen-image", "{\"num_layers\":1}", &oq_module_dit_qwen_image, 60, 128, 1, 28, 32, 64, 64, 3584, 1,
-     false, qwen_image_step},
-    {"wan2.2-a14b", "{\"num_layers\":1}", &oq_module_dit_wan, 40, 512, 4, 16, 16, 16, 16, 4096, 1, true,
-     wan_step},
+    {"flux1-double", "FLUX.1", DOUBLE ",\"guidance_embeds\":true}", &oq_module_dit_flux1, 19, 512, 1, 16, 32,
+     64, 64, 4096, 768, false, flux1_step},
+    {"flux1-single", "FLUX.1", SINGLE ",\"guidance_embeds\":true}", &oq_module_dit_flux1, 38, 512, 1, 16, 32,
+     64, 64, 4096, 768, false, flux1_step},
+    {"flux2-klein-4b-double", "FLUX.2-klein 4B", DOUBLE "," KLEIN_4B "}", &oq_module_dit_flux2, 5, 512, 1, 32,
+     32, 128, 128, 7680, 1, false, flux2_step},
+    {"flux2-klein-4b-single", "FLUX.2-klein 4B", SINGLE "," KLEIN_4B "}", &oq_module_dit_flux2, 20, 512, 1,
+     32, 32, 128, 128, 7680, 1, false, flux2_step},
+    {"flux2-klein-9b-double", "FLUX.2-klein 9B", DOUBLE "," KLEIN_9B "}", &oq_module_dit_flux2, 8, 512, 1, 32,
+     32, 128, 128, 12288, 1, false, flux2_step},
+    {"flux2-klein-9b-single", "FLUX.2-klein 9B", SINGLE "," KLEIN_9B "}", &oq_module_dit_flux2, 24, 512, 1,
+     32, 32, 128, 128, 12288, 1, false, flux2_step},
+    {"flux2-dev-double", "FLUX.2-dev", DOUBLE "}", &oq_module_dit_flux2, 8, 512, 1, 32, 32, 128, 128, 15360,
+     1, false, flux2_step},
+    {"flux2-dev-single", "FLUX.2-dev", SINGLE "}", &oq_module_dit_flux2, 48, 512, 1, 32, 32, 128, 128, 15360,
+     1, false, flux2_step},
+    {"qwen-image", "Qwen-Image", "{\"num_layers\":1}", &oq_module_dit_qwen_image, 60, 128, 1, 28, 32, 64, 64,
+     3584, 1, false, qwen_image_step},
+    {"wan2.2-a14b", "Wan 2.2 A14B", "{\"num_layers\":1}", &oq_module_dit_wan, 40, 512, 4, 16, 16, 16, 16,
+     4096, 1, true, wan_step},
+    {"wan2.2-5b", "Wan 2.2 TI2V-5B", "{\"num_layers\":1," WAN_5B "}", &oq_module_dit_wan, 30, 512, 4, 16, 16,
+     48, 48, 4096, 1, true, wan_step},
+    {"z-image", "Z-Image", "{\"n_layers\":1,\"n_refiner_layers\":0}", &oq_module_dit_zimage, 32, 128, 1, 32,
+     32, 16, 16, 2560, 1, true, zimage_step},
 };
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
@@ -224,6 +274,11 @@ static oq_status prepare(block_run *r, bool int8)
     return OQ_OK;
 }
 
+static double last_median(const oq_bench *b)
+{
+    return oq_json_real(oq_json_get(oq_json_at(b->rows, oq_json_size(b->rows) - 1), "ms"), 0);
+}
+
 static oq_status time_block(block_run *r, oq_bench_peer *peer, const char *dtype)
 {
     const block_case *const w = r->what;
@@ -275,15 +330,53 @@ static oq_status bench_block(oq_bench *b, oq_bench_peer *peer, oq_device *device
     return st;
 }
 
+static bool chosen(const oq_bench *b, const block_case *what)
+{
+    return !b->filter || oq_glob_match(b->filter, what->name);
+}
+
+typedef struct model_step { /* of the cases that bear one model's name */
+    size_t n;               /* cases; of them measured: */
+    size_t n_timed;
+    double ms[2]; /* bf16, int8 */
+} model_step;
+
+/* The whole step, where each kind of block of the model was measured. */
+static oq_status add_step(oq_bench *b, const block_case *first, const model_step *s)
+{
+    char shape[96];
+    if (s->n_timed < s->n) return OQ_OK;
+    snprintf(shape, sizeof shape, "%s at 1024 tokens", first->model);
+    for (int int8 = 0; int8 < 2; int8++)
+        OQ_TRY(oq_bench_add(b, &(oq_bench_row){"step", shape, int8 ? "int8" : "bf16", "layers x block", 0},
+                            (double[]){s->ms[int8]}, 1, NULL));
+    return OQ_OK;
+}
+
+/* The cases of one model, from `first` on; *end: behind them. */
+static oq_status bench_model(oq_bench *b, oq_bench_peer *peer, oq_device *device, size_t first, size_t *end)
+{
+    model_step s = {0};
+    size_t i = first;
+    for (; i < OQ_COUNT(cases) && strcmp(cases[i].model, cases[first].model) == 0; i++) {
+        s.n++;
+        if (!chosen(b, &cases[i])) continue;
+        for (int int8 = 0; int8 < (peer ? 1 : 2); int8++) { /* peers have BF16 */
+            OQ_TRY(bench_block(b, peer, device, &cases[i], int8));
+            if (!peer) s.ms[int8] += cases[i].layers * last_median(b);
+        }
+        s.n_timed += !peer;
+    }
+    *end = i;
+    return add_step(b, &cases[first], &s);
+}
+
 oq_status oq_bench_blocks(oq_bench *b, oq_bench_peer *peer)
 {
     oq_device *device = NULL;
     OQ_TRY(oq_backend_cpu.open(b->env, 0, oq_options_text(b->options, "cpu", NULL), &device));
     oq_status st = OQ_OK;
-    for (size_t i = 0; st == OQ_OK && i < OQ_COUNT(cases); i++)
-        for (int int8 = 0; st == OQ_OK && int8 < (peer ? 1 : 2); int8++) /* peers have BF16 */
-            if (!b->filter || oq_glob_match(b->filter, cases[i].name))
-                st = bench_block(b, peer, device, &cases[i], int8);
+    for (size_t i = 0; st == OQ_OK && i < OQ_COUNT(cases);) st = bench_model(b, peer, device, i, &i);
     oq_backend_cpu.close(b->env, device);
     return st;
 }

@@ -33,4 +33,9 @@ expect 1 "tools/dev/peer at 'threads 1': out of chalk" bench --compare --only ke
 printf '#!/bin/sh\nexit 3\n' > tools/dev/peer
 expect 1 'tools/dev/peer' bench --compare --only kernels --threads 1 -q
 rm -r tools
+# a step of the whole transformer: so many times its block
+expect 0 '' bench --only blocks --filter z-image --json -q
+tr '{' '\n' < out | sed -n 's/.*"op": *"\([a-z]*\)".*"ms": *\([0-9.e+]*\).*/\1 \2/p' > rows
+awk '$1 == "block" { block[++b] = $2 } $1 == "step" { step[++s] = $2 } END { for (i = 1; i <= 2; i++) d = d || step[i] / block[i] - 32 > 1e-6 || step[i] / block[i] - 32 < -1e-6; exit !(b == 2 && s == 2 && !d) }' rows &&
+    pass || fail 'a step is its layers times their block' "$(cat rows)"
 finish

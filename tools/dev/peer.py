@@ -120,6 +120,17 @@ def flux1(text, frames, rows, columns, dtype, double, single):
     return lambda: module(**args)
 
 
+def flux2(text, frames, rows, columns, dtype, double, single, heads, width):
+    n, type_ = rows * columns, TYPES[dtype]
+    module = empty(lambda d: d.Flux2Transformer2DModel(num_layers=double, num_single_layers=single, num_attention_heads=heads,
+                                                       joint_attention_dim=width, guidance_embeds=heads == 48), dtype)
+    ids, words = torch.zeros(n, 4), torch.zeros(text, 4)
+    ids[:, 1], ids[:, 2], words[:, 3] = torch.arange(n) // columns, torch.arange(n) % columns, torch.arange(text)
+    args = dict(hidden_states=torch.randn(1, n, 128, dtype=type_), encoder_hidden_states=torch.randn(1, text, width, dtype=type_),
+                timestep=torch.tensor([0.5]), img_ids=ids, txt_ids=words, guidance=torch.tensor([4.0]) if heads == 48 else None)
+    return lambda: module(**args)
+
+
 def qwen_image(text, frames, rows, columns, dtype):
     type_ = TYPES[dtype]
     module = empty(lambda d: d.QwenImageTransformer2DModel(num_layers=1), dtype)
@@ -131,18 +142,29 @@ def qwen_image(text, frames, rows, columns, dtype):
     return lambda: module(**args)
 
 
-def wan(text, frames, rows, columns, dtype):
+def wan(text, frames, rows, columns, dtype, channels=16, **config):
     type_ = TYPES[dtype]
-    module = empty(lambda d: d.WanTransformer3DModel(num_layers=1), dtype)
+    module = empty(lambda d: d.WanTransformer3DModel(num_layers=1, in_channels=channels, out_channels=channels, **config), dtype)
     module.rope = type(module.rope)(128, (1, 2, 2), 1024)
-    args = dict(hidden_states=torch.randn(1, 16, frames, 2 * rows, 2 * columns, dtype=type_),
+    args = dict(hidden_states=torch.randn(1, channels, frames, 2 * rows, 2 * columns, dtype=type_),
                 encoder_hidden_states=torch.randn(1, text, 4096, dtype=type_), timestep=torch.tensor([500]))
     return lambda: module(**args)
 
 
+def z_image(text, frames, rows, columns, dtype):
+    module = empty(lambda d: d.ZImageTransformer2DModel(n_layers=1, n_refiner_layers=0), dtype)
+    args = ([torch.randn(16, 1, 2 * rows, 2 * columns, dtype=TYPES[dtype])], torch.tensor([0.5], dtype=TYPES[dtype]),
+            [torch.randn(text, 2560, dtype=TYPES[dtype])])
+    return lambda: module(*args)
+
+
 def block(name, text, frames, rows, columns, dtype):
     makers = {"flux1-double": lambda *a: flux1(*a, 1, 0), "flux1-single": lambda *a: flux1(*a, 0, 1),
-              "qwen-image": qwen_image, "wan2.2-a14b": wan}
+              "qwen-image": qwen_image, "wan2.2-a14b": wan, "z-image": z_image,
+              "wan2.2-5b": lambda *a: wan(*a, channels=48, num_attention_heads=24, ffn_dim=14336)}
+    for model, heads, width in (("klein-4b", 24, 7680), ("klein-9b", 32, 12288), ("dev", 48, 15360)):
+        makers[f"flux2-{model}-double"] = lambda *a, h=heads, w=width: flux2(*a, 1, 0, h, w)
+        makers[f"flux2-{model}-single"] = lambda *a, h=heads, w=width: flux2(*a, 0, 1, h, w)
     call = makers[name](int(text), int(frames), int(rows), int(columns), dtype)
     call()  # a turn takes seconds: it begins warm
     call.cold = True
