@@ -46,7 +46,9 @@ static const family_case flux1 = {
      {"vae", "vae", "flux1_vae", "vae.", false, NULL, NULL},
      {"text_encoder", "text-encoder", NULL, "text_encoders.clip_l.transformer.", false, NULL, NULL},
      {"text_encoder_2", "text-encoder-2", NULL, "text_encoders.t5xxl.transformer.", false, NULL, NULL},
-     {"text_encoder_2", "text-encoder-2", "flux1_t5_gguf", "", true, NULL, NULL}}};
+     {"text_encoder_2", "text-encoder-2", "flux1_t5_gguf", "", true, NULL, NULL},
+     {"transformer", "transformer", "flux1_transformer", "", false, NULL, NULL},
+     {"transformer", "transformer", "flux1_transformer", "", true, NULL, NULL}}};
 
 static const family_case flux2 = {
     "flux2-klein",
@@ -56,7 +58,10 @@ static const family_case flux2 = {
     NULL,
     true,
     {{"transformer", "transformer", "flux2_transformer", "model.diffusion_model.", false, NULL, NULL},
-     {"vae", "vae", "flux2_vae", "first_stage_model.", false, NULL, NULL}}};
+     {"vae", "vae", "flux2_vae", "first_stage_model.", false, NULL, NULL},
+     {"transformer", "transformer", "flux2_transformer", "", true, NULL, NULL},
+     {"text_encoder", "text-encoder", NULL, "text_encoders.qwen3_4b.transformer.", false, NULL, NULL},
+     {"text_encoder", "text-encoder", "qwen3_gguf", "", true, NULL, NULL}}};
 
 static const family_case flux2_dev = {
     "flux2-dev",
@@ -66,6 +71,7 @@ static const family_case flux2_dev = {
     NULL,
     false,
     {{"transformer", "transformer", "flux2_dev_transformer", "", false, NULL, NULL},
+     {"transformer", "transformer", "flux2_dev_transformer", "", true, NULL, NULL},
      {"text_encoder", "text-encoder", "mistral_of_comfy", "", false, "tekken_model", NULL},
      {"text_encoder", "text-encoder", NULL, "text_encoders.mistral3_24b.transformer.", false, NULL, NULL},
      {"text_encoder", "text-encoder", NULL, "", false, NULL, "language_model.model.layers.3."}}};
@@ -117,6 +123,7 @@ static const family_case wan_5b = {
     "5",
     true,
     {{"transformer", "transformer", "wan_5b_transformer", "model.diffusion_model.", false, NULL, NULL},
+     {"transformer", "transformer", "wan_5b_transformer", "", true, NULL, NULL},
      {"vae", "vae", "wan22_vae", "vae.", false, NULL, NULL}}};
 
 /* ---- writing a file ------------------------------------------------------------------------------------ */
@@ -140,6 +147,22 @@ static void put_header(writer *w, const char *name, const char *type, const int6
     oq_strbuf_printf(&w->header, "], \"data_offsets\": [%zu, %zu]}", w->data.size, w->data.size + bytes);
 }
 
+static void put_gguf(writer *w, const char *name, const oq_ckpt_tensor *const *part, int n_parts,
+                     bool swapped)
+{
+    const oq_gguf_type *type = oq_gguf_type_by_name("F32");
+    oq_ckpt_tensor turned = *part[0];
+    uint8_t *data = swapped ? malloc(turned.bytes) : NULL;
+    if (data) {
+        assert_int_equal(n_parts, 1);
+        memcpy(data, turned.data + turned.bytes / 2, turned.bytes / 2);
+        memcpy(data + turned.bytes / 2, turned.data, turned.bytes / 2);
+        turned.data = data;
+    }
+    gguf_tensor(&w->gguf, name, data ? (const oq_ckpt_tensor *const[]){&turned} : part, n_parts, type);
+    free(data);
+}
+
 /* Rows of the parts, one behind the other; swapped: a part's second half first. */
 static void put(writer *w, const char *name, const oq_ckpt_tensor *const *part, int n_parts, bool swapped)
 {
@@ -149,8 +172,7 @@ static void put(writer *w, const char *name, const oq_ckpt_tensor *const *part, 
     size_t bytes = 0;
     w->n_taken += (size_t)n_parts;
     if (w->c->gguf) {
-        const oq_gguf_type *type = oq_gguf_type_by_name("F32");
-        gguf_tensor(&w->gguf, name, part, n_parts, type);
+        put_gguf(w, name, part, n_parts, swapped);
         return;
     }
     memcpy(dim, t->dim, sizeof dim);
@@ -351,46 +373,74 @@ static void test_wan_5b(void **state)
     check_family(&wan_5b);
 }
 
-/* Each network's file in the slot of another is told by name, in the original's spelling too. */
+/* ---- files in the slots of others ---------------------------------------------------------------------- */
+
+typedef struct stranger {
+    const family_case *from;
+    int file;
+    const char *what;
+} stranger;
+
+/* Each network's file in every slot of the target (three of its files) is told by name, in the original's spelling too. */
+static void check_strangers(const stranger *rows, size_t n, const family_case *target, const int slots[3])
+{
+    oq_env *env = NULL;
+    char folder[512], into[512], dir[512], path[600];
+    assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
+    snprintf(dir, sizeof dir, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-files-wrong"));
+    snprintf(into, sizeof into, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-files-target"));
+    snprintf(path, sizeof path, OMNIQ_SOURCE_DIR "/tests/data/golden/%s", target->name);
+    golden_folder_make(env, path, into, &oq_dtype_f32);
+    for (size_t i = 0; i < n; i++) {
+        make_folder(env, rows[i].from, folder, sizeof folder);
+        write_file(env, folder, &rows[i].from->files[rows[i].file], dir, path, sizeof path);
+        for (int slot = 0; slot < 3; slot++)
+            refused(env, target, into, &target->files[slots[slot]], path, rows[i].what);
+    }
+    oq_env_free(env);
+}
+
 static void test_wrong_slots(void **state)
 {
-    static const struct {
-        const family_case *from;
-        int file;
-        const char *what;
-    } strangers[] = {
+    static const stranger rows[] = {
         {&wan_i2v, 0, "this is a transformer (Wan), the model needs "},
         {&wan_i2v, 8, "this is an autoencoder (Wan or Qwen-Image), the model needs "},
         {&wan_i2v, 11, "this is a text encoder (T5 or UMT5), the model needs "},
         {&wan_i2v, 12, "this is a text encoder (T5 or UMT5), the model needs "},
-        {&flux2_dev, 1, "this is a text encoder (Mistral or Llama), the model needs "},
-        {&wan_5b, 1, "this is an autoencoder (Wan or Qwen-Image), the model needs "},
+        {&flux2_dev, 2, "this is a text encoder (Mistral or Llama), the model needs "},
+        {&wan_5b, 2, "this is an autoencoder (Wan or Qwen-Image), the model needs "},
         {&qwen_image, 0, "this is a transformer (Qwen-Image), the model needs "},
         {&qwen_image, 8, "this is a text encoder (Qwen2.5-VL), the model needs "},
         {&qwen_image, 9, "this is a text encoder (Qwen2.5-VL), the model needs "},
     };
     (void)state;
-    oq_env *env = NULL;
-    char folder[512], target[512], dir[512], path[600];
-    assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
-    snprintf(dir, sizeof dir, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-files-wrong"));
-    snprintf(target, sizeof target, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-files-target"));
-    golden_folder_make(env, OMNIQ_SOURCE_DIR "/tests/data/golden/flux1", target, &oq_dtype_f32);
-    for (size_t i = 0; i < OQ_COUNT(strangers); i++) {
-        const file_case *c = &strangers[i].from->files[strangers[i].file];
-        make_folder(env, strangers[i].from, folder, sizeof folder);
-        write_file(env, folder, c, dir, path, sizeof path);
-        for (int slot = 0; slot < 3; slot++)
-            refused(env, &flux1, target, &flux1.files[slot], path, strangers[i].what);
-    }
-    oq_env_free(env);
+    check_strangers(rows, OQ_COUNT(rows), &flux1, (const int[]){0, 1, 2});
+}
+
+static void test_wrong_slots_of_the_flux_line(void **state)
+{
+    static const stranger rows[] = {
+        {&flux1, 0, "this is a transformer (FLUX.1), the model needs "},
+        {&flux1, 1, "this is an autoencoder (AutoencoderKL), the model needs "},
+        {&flux1, 2, "this is a text encoder (CLIP), the model needs "},
+        {&flux1, 3, "this is a text encoder (T5 or UMT5), the model needs "},
+        {&flux1, 6, "this is a transformer (FLUX.1), the model needs "},
+        {&flux2, 0, "this is a transformer (FLUX.2), the model needs "},
+        {&flux2, 1, "this is an autoencoder (AutoencoderKLFlux2), the model needs "},
+        {&flux2, 2, "this is a transformer (FLUX.2), the model needs "},
+        {&flux2, 3, "this is a text encoder (Qwen3), the model needs "},
+        {&flux2, 4, "this is a text encoder (Qwen3), the model needs "},
+    };
+    (void)state;
+    check_strangers(rows, OQ_COUNT(rows), &qwen_image, (const int[]){0, 7, 8});
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flux1),      cmocka_unit_test(test_flux2),
-                                       cmocka_unit_test(test_flux2_dev),  cmocka_unit_test(test_qwen_image),
-                                       cmocka_unit_test(test_wan_i2v),    cmocka_unit_test(test_wan_5b),
-                                       cmocka_unit_test(test_wrong_slots)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_flux1),       cmocka_unit_test(test_flux2),
+        cmocka_unit_test(test_flux2_dev),   cmocka_unit_test(test_qwen_image),
+        cmocka_unit_test(test_wan_i2v),     cmocka_unit_test(test_wan_5b),
+        cmocka_unit_test(test_wrong_slots), cmocka_unit_test(test_wrong_slots_of_the_flux_line)};
     return cmocka_run_group_tests_name("single files of families", tests, NULL, NULL);
 }

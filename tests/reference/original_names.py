@@ -196,7 +196,8 @@ def qwen_gguf(name):
     _, _, number, rest = name.split(".", 3)
     for ours, theirs in (("self_attn.q_proj", "attn_q"), ("self_attn.k_proj", "attn_k"), ("self_attn.v_proj", "attn_v"),
                          ("self_attn.o_proj", "attn_output"), ("mlp.gate_proj", "ffn_gate"), ("mlp.up_proj", "ffn_up"),
-                         ("mlp.down_proj", "ffn_down"), ("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm")):
+                         ("mlp.down_proj", "ffn_down"), ("self_attn.q_norm", "attn_q_norm"),
+                         ("self_attn.k_norm", "attn_k_norm"), ("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm")):
         rest = rest.replace(ours, theirs)
     return f"blk.{number}.{rest}", 0
 
@@ -227,6 +228,7 @@ def main():
     write("wan22_vae", two_resnets("wan2.2/ti2v-5b/vae", "wan22", True), lambda n: autoencoder_wan(n, True))
     write("umt5_of_wan", names_of("wan2.2/ti2v-5b/text_encoder"), umt5_of_wan)
     write("umt5_gguf", names_of("wan2.2/ti2v-5b/text_encoder"), t5_gguf)
+    write("qwen3_gguf", names_of("flux2-klein/text_encoder"), qwen_gguf)
     write("qwen25_gguf", names_of("qwen-image/text_encoder"), qwen_gguf)
 
 
