@@ -7,6 +7,7 @@
 #include "pipelines/packed_run.h"
 #include "pipelines/pipeline_parts.h"
 #include "pipelines/prompt_ids.h"
+#include "pipelines/text_states.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -116,21 +117,8 @@ static oq_status clip_again(oq_exec *ex, void *user)
     return oq_te_clip_forward(ex, c->s, &c->args, c->y);
 }
 
-typedef struct t5_call {
-    const oq_te_t5 *s;
-    oq_te_t5_args args;
-    oq_tensor y;
-} t5_call;
-
-static oq_status t5_again(oq_exec *ex, void *user)
-{
-    t5_call *c = user;
-    if (!ex->trace) c->args.trace = NULL;
-    return oq_te_t5_forward(ex, c->s, &c->args, c->y);
-}
-
-static oq_status trace_ids(oq_packed_run *r, const char *encoder, const oq_packed_words *w,
-                           const int32_t *ids, int64_t n)
+static oq_status trace_ids(oq_packed_run *r, const char *encoder, const oq_run_words *w, const int32_t *ids,
+                           int64_t n)
 {
     char key[64];
     snprintf(key, sizeof key, "%s.%s.ids", encoder, w->side);
@@ -138,7 +126,7 @@ static oq_status trace_ids(oq_packed_run *r, const char *encoder, const oq_packe
 }
 
 /* pooled: [1, hidden], the row of CLIP's last state that stands for the whole text */
-static oq_status encode_pooled(oq_packed_run *r, const char *text, const oq_packed_words *w, oq_tensor pooled)
+static oq_status encode_pooled(oq_packed_run *r, const char *text, const oq_run_words *w, oq_tensor pooled)
 {
     const flux1 *f = ((flux1_run *)r->self)->f;
     const oq_prompt_ids rule = {.tokenizer = f->clip_tokenizer,
@@ -169,7 +157,7 @@ static oq_status encode_pooled(oq_packed_run *r, const char *text, const oq_pack
 }
 
 /* embeds: [max_sequence_length, hidden]; pads are seen like other tokens */
-static oq_status encode_text(oq_packed_run *r, const char *text, const oq_packed_words *w, oq_tensor embeds)
+static oq_status encode_text(oq_packed_run *r, const char *text, const oq_run_words *w, oq_tensor embeds)
 {
     const flux1 *f = ((flux1_run *)r->self)->f;
     const oq_prompt_ids rule = {.tokenizer = f->t5_tokenizer,
@@ -187,9 +175,8 @@ static oq_status encode_text(oq_packed_run *r, const char *text, const oq_packed
     snprintf(key, sizeof key, "text2.%s", w->side);
     OQ_TRY(oq_prompt_ids_make(r->ex->env, &r->arena, &rule, text, w->what, &ids, &n));
     OQ_TRY(trace_ids(r, "text2", w, ids, embeds.rows));
-    t5_call call = {
-        .s = f->t5, .args = {.ids = ids, .n = embeds.rows, .trace = r->ex->trace ? key : NULL}, .y = embeds};
-    OQ_TRY(oq_run_checked(r->ex, t5_again, &call, embeds, "text_encoder_2", w->what));
+    const oq_te_t5_args args = {.ids = ids, .n = embeds.rows, .trace = r->ex->trace ? key : NULL};
+    OQ_TRY(oq_text_states_t5(r->ex, f->t5, &args, embeds, "text_encoder_2", w->what));
     return r->ex->trace ? oq_trace_put(r->ex, embeds, NULL, 0, "%s.embeds", key) : OQ_OK;
 }
 
@@ -197,7 +184,7 @@ static oq_status condition(oq_packed_run *r, const char *text, int64_t index, in
 {
     flux1_run *run = r->self;
     const flux1 *f = run->f;
-    const oq_packed_words w = oq_packed_describe(r, index);
+    const oq_run_words w = oq_run_describe(r->req->n_prompts, index);
     oq_dit_flux1_condition *c = &run->conditions[index];
     char prefix[OQ_RUN_PREFIX_MAX];
     oq_tensor pooled, embeds;

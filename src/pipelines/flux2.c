@@ -8,6 +8,7 @@
 #include "pipelines/packed_run.h"
 #include "pipelines/pipeline_parts.h"
 #include "pipelines/prompt_ids.h"
+#include "pipelines/text_states.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -120,19 +121,6 @@ typedef struct flux2_run {
     int64_t extra;
 } flux2_run;
 
-typedef struct encoding {
-    const oq_te_qwen3 *encoder;
-    oq_te_qwen3_args args;
-    oq_tensor state; /* [n, hidden] */
-} encoding;
-
-static oq_status encode_again(oq_exec *ex, void *user)
-{
-    encoding *e = user;
-    if (!ex->trace) e->args.trace = NULL;
-    return oq_te_qwen3_forward(ex, e->encoder, &e->args, e->state);
-}
-
 /* A copy of the prompt without what stands for a picture in the encoder's own templates. */
 static oq_status leave_out(oq_packed_run *r, const char *text, const char *mark, const char **out)
 {
@@ -150,7 +138,7 @@ static oq_status leave_out(oq_packed_run *r, const char *text, const char *mark,
 }
 
 /* embeds: [max_sequence_length, 3 hidden]. Pads are seen by the transformer; those behind a prompt see its tokens. */
-static oq_status encode(oq_packed_run *r, const char *text, const oq_packed_words *w, oq_tensor embeds)
+static oq_status encode(oq_packed_run *r, const char *text, const oq_run_words *w, oq_tensor embeds)
 {
     const oq_flux2 *f = ((flux2_run *)r->self)->f;
     const oq_prompt_ids rule = {.tokenizer = f->tokenizer,
@@ -167,23 +155,23 @@ static oq_status encode(oq_packed_run *r, const char *text, const oq_packed_word
     char key[48], ids_key[64];
     int32_t *ids = NULL;
     int64_t n = 0;
+    oq_tensor state;
     snprintf(key, sizeof key, "text.%s", w->side);
     snprintf(ids_key, sizeof ids_key, "%s.ids", key);
     if (f->words->left_out) OQ_TRY(leave_out(r, text, f->words->left_out, &text));
     OQ_TRY(oq_prompt_ids_make(r->ex->env, &r->arena, &rule, text, w->what, &ids, &n));
     OQ_TRY(oq_trace_host(r->ex, ids_key, &oq_dtype_i32, ids, &embeds.rows, 1));
-    encoding e = {.encoder = f->encoder,
-                  .args = {.ids = ids,
-                           .n = embeds.rows,
-                           .n_layers = f->taps[OQ_FLUX2_TAPS - 1],
-                           .n_valid = n,
-                           .n_before = f->pads_before ? embeds.rows - n : 0,
-                           .taps = f->taps,
-                           .n_taps = OQ_FLUX2_TAPS,
-                           .tapped = embeds,
-                           .trace = r->ex->trace ? key : NULL}};
-    OQ_TRY(oq_tmp(r->ex, embeds.rows, f->encoder->hidden_size, &e.state));
-    OQ_TRY(oq_run_checked(r->ex, encode_again, &e, e.state, "text_encoder", w->what));
+    const oq_te_qwen3_args args = {.ids = ids,
+                                   .n = embeds.rows,
+                                   .n_layers = f->taps[OQ_FLUX2_TAPS - 1],
+                                   .n_valid = n,
+                                   .n_before = f->pads_before ? embeds.rows - n : 0,
+                                   .taps = f->taps,
+                                   .n_taps = OQ_FLUX2_TAPS,
+                                   .tapped = embeds,
+                                   .trace = r->ex->trace ? key : NULL};
+    OQ_TRY(oq_tmp(r->ex, embeds.rows, f->encoder->hidden_size, &state));
+    OQ_TRY(oq_text_states_qwen3(r->ex, f->encoder, &args, state, w->what));
     if (r->ex->trace) OQ_TRY(oq_trace_put(r->ex, embeds, NULL, 0, "%s.embeds", key));
     oq_mark_reset(r->ex, mark);
     return OQ_OK;
@@ -193,7 +181,7 @@ static oq_status condition(oq_packed_run *r, const char *text, int64_t index, in
 {
     flux2_run *run = r->self;
     const oq_flux2 *f = run->f;
-    const oq_packed_words w = oq_packed_describe(r, index);
+    const oq_run_words w = oq_run_describe(r->req->n_prompts, index);
     oq_dit_flux2_condition *c = &run->conditions[index];
     char prefix[OQ_RUN_PREFIX_MAX];
     oq_tensor embeds;

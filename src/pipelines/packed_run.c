@@ -127,19 +127,6 @@ static oq_status upload_extra(oq_packed_run *r)
 
 /* ---- prompts ------------------------------------------------------------------------------------------- */
 
-oq_packed_words oq_packed_describe(const oq_packed_run *r, int64_t index)
-{
-    oq_packed_words w;
-    if (index < r->req->n_prompts) {
-        snprintf(w.what, sizeof w.what, "prompt %lld", (long long)index + 1);
-        snprintf(w.side, sizeof w.side, "pos.%lld", (long long)index);
-    } else {
-        snprintf(w.what, sizeof w.what, "the negative prompt");
-        snprintf(w.side, sizeof w.side, "neg.0");
-    }
-    return w;
-}
-
 /* Prompt i; behind the prompts the negative one. */
 static oq_status make_condition(void *user, int64_t i)
 {

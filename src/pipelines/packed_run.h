@@ -61,12 +61,6 @@ struct oq_packed_run {
 
 enum { OQ_PACKED_PATCH = 2 }; /* a token is 2x2 latents, value (channel, dy, dx) */
 
-/* Names a prompt in messages ("prompt 1", "the negative prompt") and in the trace ("pos.0", "neg.0"). */
-typedef struct oq_packed_words {
-    char what[40], side[28];
-} oq_packed_words;
-oq_packed_words oq_packed_describe(const oq_packed_run *r, int64_t index);
-
 /* Planes [C, 2 rows, 2 columns] <-> tokens [rows * columns, 4 C]. */
 void oq_packed_repack(int64_t rows, int64_t columns, int64_t width, float *planes, float *packed, bool pack);
 

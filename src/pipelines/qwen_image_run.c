@@ -6,6 +6,7 @@
 #include "pipelines/latents.h"
 #include "pipelines/packed_run.h"
 #include "pipelines/prompt_ids.h"
+#include "pipelines/text_states.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,21 +20,8 @@ typedef struct q_run {
 
 /* ---- prompts ------------------------------------------------------------------------------------------- */
 
-typedef struct encoding {
-    const oq_te_qwen3 *encoder;
-    oq_te_qwen3_args args;
-    oq_tensor states; /* [n, hidden] */
-} encoding;
-
-static oq_status encode_again(oq_exec *ex, void *user)
-{
-    encoding *e = user;
-    if (!ex->trace) e->args.trace = NULL;
-    return oq_te_qwen3_forward(ex, e->encoder, &e->args, e->states);
-}
-
 /* ids of the text in its template, of which the first DROPPED have no part in what follows. */
-static oq_status make_ids(oq_packed_run *r, const char *text, const oq_packed_words *w, int32_t **ids,
+static oq_status make_ids(oq_packed_run *r, const char *text, const oq_run_words *w, int32_t **ids,
                           int64_t *n)
 {
     const qwen_image *q = ((q_run *)r->self)->q;
@@ -57,22 +45,25 @@ static oq_status condition(oq_packed_run *r, const char *text, int64_t index, in
 {
     q_run *run = r->self;
     const qwen_image *q = run->q;
-    const oq_packed_words w = oq_packed_describe(r, index);
+    const oq_run_words w = oq_run_describe(r->req->n_prompts, index);
     oq_dit_qwen_image_condition *out = &run->conditions[index];
     char key[48], prefix[OQ_RUN_PREFIX_MAX];
     int32_t *ids = NULL;
     int64_t n = 0;
+    oq_tensor states;
     OQ_TRY(make_ids(r, text, &w, &ids, &n));
     const int64_t used = n - QWEN_IMAGE_DROPPED;
     OQ_TRY(oq_dit_qwen_image_condition_new(r->ex, q->dit, used, r->rows, r->columns, out));
     const oq_mark mark = oq_mark_get(r->ex);
-    encoding e = {.encoder = q->encoder,
-                  .args = {.ids = ids, .n = n, .n_layers = q->encoder->n_layers, .final_norm = true}};
     snprintf(key, sizeof key, "text.%s", w.side);
-    e.args.trace = r->ex->trace ? key : NULL;
-    OQ_TRY(oq_tmp(r->ex, n, q->encoder->hidden_size, &e.states));
-    OQ_TRY(oq_run_checked(r->ex, encode_again, &e, e.states, "text_encoder", w.what));
-    const oq_tensor embeds = oq_tensor_rows(e.states, QWEN_IMAGE_DROPPED, used);
+    const oq_te_qwen3_args args = {.ids = ids,
+                                   .n = n,
+                                   .n_layers = q->encoder->n_layers,
+                                   .final_norm = true,
+                                   .trace = r->ex->trace ? key : NULL};
+    OQ_TRY(oq_tmp(r->ex, n, q->encoder->hidden_size, &states));
+    OQ_TRY(oq_text_states_qwen3(r->ex, q->encoder, &args, states, w.what));
+    const oq_tensor embeds = oq_tensor_rows(states, QWEN_IMAGE_DROPPED, used);
     if (r->ex->trace) OQ_TRY(oq_trace_put(r->ex, embeds, NULL, 0, "%s.embeds", key));
     OQ_TRY(oq_dit_qwen_image_condition_run(r->ex, q->dit, embeds, out,
                                            oq_run_prefix(r->ex, "dit0", item, prefix)));

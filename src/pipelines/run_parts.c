@@ -49,6 +49,19 @@ oq_status oq_run_times_trace(oq_exec *ex, int n, const oq_run_times *t)
     return oq_trace_host(ex, "model_t", &oq_dtype_f32, t->model_t, (int64_t[]){n}, 1);
 }
 
+oq_run_words oq_run_describe(int64_t n_prompts, int64_t index)
+{
+    oq_run_words w;
+    if (index < n_prompts) {
+        snprintf(w.what, sizeof w.what, "prompt %lld", (long long)index + 1);
+        snprintf(w.side, sizeof w.side, "pos.%lld", (long long)index);
+    } else {
+        snprintf(w.what, sizeof w.what, "the negative prompt");
+        snprintf(w.side, sizeof w.side, "neg.0");
+    }
+    return w;
+}
+
 const char *oq_run_prefix(const oq_exec *ex, const char *name, int64_t item, char out[OQ_RUN_PREFIX_MAX])
 {
     if (!ex->trace) return NULL;

@@ -30,6 +30,13 @@ typedef struct oq_run_times { /* host, of a schedule of n steps */
 oq_status oq_run_times_new(oq_arena *arena, int n, oq_run_times *out);
 oq_status oq_run_times_trace(oq_exec *ex, int n, const oq_run_times *times);
 
+/* Names text `index` in messages ("prompt 1", "the negative prompt") and in the trace ("pos.0", "neg.0"); the negative one
+ * stands behind the request's n prompts. */
+typedef struct oq_run_words {
+    char what[40], side[28];
+} oq_run_words;
+oq_run_words oq_run_describe(int64_t n_prompts, int64_t index);
+
 /* Keys of a network's inner tensors: item 0 has the plain prefix, item J "dit0.J". NULL without a trace. */
 const char *oq_run_prefix(const oq_exec *ex, const char *name, int64_t item, char out[OQ_RUN_PREFIX_MAX]);
 

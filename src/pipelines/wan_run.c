@@ -9,6 +9,7 @@
 #include "pipelines/prompt_clean.h"
 #include "pipelines/prompt_ids.h"
 #include "pipelines/run_parts.h"
+#include "pipelines/text_states.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -115,22 +116,10 @@ static oq_status make_noise(w_run *r)
 
 /* ---- prompts ------------------------------------------------------------------------------------------- */
 
-typedef struct encoding {
-    const oq_te_t5 *encoder;
-    oq_te_t5_args args;
-    oq_tensor states;
-} encoding;
-
-static oq_status encode_again(oq_exec *ex, void *user)
-{
-    encoding *e = user;
-    if (!ex->trace) e->args.trace = NULL;
-    return oq_te_t5_forward(ex, e->encoder, &e->args, e->states);
-}
-
 /* The prompt's own tokens alone: padding is masked in the original and its states are zeros. */
-static oq_status encode_text(w_run *r, const char *text, const char *side, int64_t index, oq_tensor *out)
+static oq_status encode_text(w_run *r, const char *text, int64_t index)
 {
+    const oq_run_words w = oq_run_describe(r->req->n_prompts, index);
     const oq_prompt_ids rule = {.tokenizer = r->w->tokenizer,
                                 .before = "",
                                 .after = "",
@@ -138,24 +127,20 @@ static oq_status encode_text(w_run *r, const char *text, const char *side, int64
                                 .max_tokens = r->req->max_sequence_length,
                                 .keep_last = 1,
                                 .warn = r->ex->measure};
-    char what[64], key[48], ids_key[64], *clean = NULL;
+    oq_tensor *out = &r->texts[index];
+    char key[48], ids_key[64], *clean = NULL;
     int32_t *ids = NULL;
     int64_t n = 0;
-    if (side[0] == 'p')
-        snprintf(what, sizeof what, "prompt %lld", (long long)index + 1);
-    else
-        snprintf(what, sizeof what, "the negative prompt");
     OQ_TRY(oq_prompt_clean(r->ex->env, &r->arena, text, &clean));
     if (!r->w->tokenizer && !*clean) clean = " "; /* bytes for tokens: at least one */
-    OQ_TRY(oq_prompt_ids_make(r->ex->env, &r->arena, &rule, clean, what, &ids, &n));
-    snprintf(key, sizeof key, "text.%s.%lld", side, (long long)index);
+    OQ_TRY(oq_prompt_ids_make(r->ex->env, &r->arena, &rule, clean, w.what, &ids, &n));
+    snprintf(key, sizeof key, "text.%s", w.side);
     snprintf(ids_key, sizeof ids_key, "%s.ids", key);
     OQ_TRY(oq_trace_host(r->ex, ids_key, &oq_dtype_i32, ids, &n, 1));
     OQ_TRY(oq_tmp(r->ex, n, r->w->encoder->hidden_size, out));
-    encoding e = {.encoder = r->w->encoder, .args = {.ids = ids, .n = n}, .states = *out};
-    e.args.trace = r->ex->trace ? key : NULL;
-    OQ_TRY(oq_run_checked(r->ex, encode_again, &e, e.states, "text_encoder", what));
-    return r->ex->trace ? oq_trace_put(r->ex, e.states, NULL, 0, "%s.embeds", key) : OQ_OK;
+    const oq_te_t5_args args = {.ids = ids, .n = n, .trace = r->ex->trace ? key : NULL};
+    OQ_TRY(oq_text_states_t5(r->ex, r->w->encoder, &args, *out, "text_encoder", w.what));
+    return r->ex->trace ? oq_trace_put(r->ex, *out, NULL, 0, "%s.embeds", key) : OQ_OK;
 }
 
 /* Prompt i; behind the prompts the negative one. */
@@ -163,9 +148,7 @@ static oq_status make_text(void *user, int64_t i)
 {
     w_run *r = user;
     const oq_request *req = r->req;
-    const bool negative = i == req->n_prompts;
-    const char *text = !negative ? req->prompts[i] : req->negative ? req->negative : "";
-    return encode_text(r, text, negative ? "neg" : "pos", negative ? 0 : i, &r->texts[i]);
+    return encode_text(r, i < req->n_prompts ? req->prompts[i] : req->negative ? req->negative : "", i);
 }
 
 static oq_status encode_texts(w_run *r)

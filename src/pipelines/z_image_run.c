@@ -10,6 +10,7 @@
 #include "pipelines/latents.h"
 #include "pipelines/prompt_ids.h"
 #include "pipelines/run_parts.h"
+#include "pipelines/text_states.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -121,49 +122,34 @@ static oq_status make_noise(z_run *r)
 
 /* ---- captions ------------------------------------------------------------------------------------------ */
 
-typedef struct encoding {
-    const oq_te_qwen3 *encoder;
-    oq_te_qwen3_args args;
-    oq_tensor embeds; /* [n, hidden] = hidden_states[-2]; the last layer and the last norm are not needed */
-} encoding;
-
-static oq_status encode_again(oq_exec *ex, void *user)
+/* Text `index` to its condition; item: the first picture that uses it. */
+static oq_status make_condition(z_run *r, const char *text, int64_t index, int64_t item)
 {
-    encoding *e = user;
-    if (!ex->trace) e->args.trace = NULL;
-    return oq_te_qwen3_forward(ex, e->encoder, &e->args, e->embeds);
-}
-
-/* One text to one condition. side: "pos" or "neg"; item: the first picture that uses it. */
-static oq_status make_condition(z_run *r, const char *text, const char *side, int64_t index, int64_t item,
-                                oq_dit_zimage_condition *out)
-{
+    const oq_te_qwen3 *encoder = r->z->encoder;
+    const oq_run_words w = oq_run_describe(r->req->n_prompts, index);
     const oq_prompt_ids rule = {.tokenizer = r->z->tokenizer,
                                 .before = Z_IMAGE_BEFORE,
                                 .after = Z_IMAGE_AFTER,
-                                .vocab_size = r->z->encoder->vocab_size,
+                                .vocab_size = encoder->vocab_size,
                                 .max_tokens = r->req->max_sequence_length,
                                 .warn = r->ex->measure};
-    char what[64], key[64], prefix[64], ids_key[80];
+    oq_dit_zimage_condition *out = &r->conditions[index];
+    char key[48], prefix[OQ_RUN_PREFIX_MAX], ids_key[64];
     int32_t *ids = NULL;
     int64_t n = 0;
-    encoding e = {.encoder = r->z->encoder};
-    if (side[0] == 'p')
-        snprintf(what, sizeof what, "prompt %lld", (long long)index + 1);
-    else
-        snprintf(what, sizeof what, "the negative prompt");
-    OQ_TRY(oq_prompt_ids_make(r->ex->env, &r->arena, &rule, text, what, &ids, &n));
-    snprintf(key, sizeof key, "text.%s.%lld", side, (long long)index);
+    oq_tensor embeds; /* the last layer and the last norm are not needed */
+    OQ_TRY(oq_prompt_ids_make(r->ex->env, &r->arena, &rule, text, w.what, &ids, &n));
+    snprintf(key, sizeof key, "text.%s", w.side);
     snprintf(ids_key, sizeof ids_key, "%s.ids", key);
     OQ_TRY(oq_trace_host(r->ex, ids_key, &oq_dtype_i32, ids, &n, 1));
     OQ_TRY(oq_dit_zimage_condition_new(r->ex, r->z->dit, n, r->h, r->w, out));
     const oq_mark mark = oq_mark_get(r->ex);
-    e.args = (oq_te_qwen3_args){
-        .ids = ids, .n = n, .n_layers = e.encoder->n_run, .trace = r->ex->trace ? key : NULL};
-    OQ_TRY(oq_tmp(r->ex, n, e.encoder->hidden_size, &e.embeds));
-    OQ_TRY(oq_run_checked(r->ex, encode_again, &e, e.embeds, "text_encoder", what));
-    if (r->ex->trace) OQ_TRY(oq_trace_put(r->ex, e.embeds, NULL, 0, "%s.embeds", key));
-    OQ_TRY(oq_dit_zimage_condition_run(r->ex, r->z->dit, e.embeds, out,
+    const oq_te_qwen3_args args = {
+        .ids = ids, .n = n, .n_layers = encoder->n_run, .trace = r->ex->trace ? key : NULL};
+    OQ_TRY(oq_tmp(r->ex, n, encoder->hidden_size, &embeds));
+    OQ_TRY(oq_text_states_qwen3(r->ex, encoder, &args, embeds, w.what));
+    if (r->ex->trace) OQ_TRY(oq_trace_put(r->ex, embeds, NULL, 0, "%s.embeds", key));
+    OQ_TRY(oq_dit_zimage_condition_run(r->ex, r->z->dit, embeds, out,
                                        oq_run_prefix(r->ex, "dit0", item, prefix)));
     oq_mark_reset(r->ex, mark);
     return OQ_OK;
@@ -174,10 +160,8 @@ static oq_status make_text(void *user, int64_t i)
 {
     z_run *r = user;
     const oq_request *req = r->req;
-    oq_dit_zimage_condition *out = &r->conditions[i];
-    if (i < req->n_prompts)
-        return make_condition(r, req->prompts[i], "pos", i, i * req->images_per_prompt, out);
-    return make_condition(r, req->negative ? req->negative : "", "neg", 0, r->n_items, out);
+    if (i < req->n_prompts) return make_condition(r, req->prompts[i], i, i * req->images_per_prompt);
+    return make_condition(r, req->negative ? req->negative : "", i, r->n_items);
 }
 
 static oq_status make_conditions(z_run *r)
