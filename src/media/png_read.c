@@ -1,7 +1,8 @@
-/* png_read.c -- any PNG to RGB, and its texts. A file is read whole, then decoded from memory; what it claims
+/* png_read.c -- any PNG upright to RGB, and its texts. A file is read whole, then decoded from memory; what it claims
  * is checked against what it can hold before its pixels are allocated. */
 #include "base/file.h"
 #include "base/strbuf.h"
+#include "media/exif.h"
 #include "media/image.h"
 #include "media/png_guard.h"
 
@@ -111,7 +112,21 @@ static void read_pixels(void *user)
     for (int pass = 0; pass < passes; pass++)
         for (int64_t y = 0; y < r->image.height; y++)
             png_read_row(r->png, r->image.pixels + (size_t)y * row, NULL);
-    png_read_end(r->png, NULL);
+    png_read_end(r->png, r->info);
+}
+
+/* By its EXIF block, which may stand behind the pixels too; 1: as it is. */
+static int orientation_of(const png_reader *r)
+{
+    int orientation = 1;
+#ifdef PNG_eXIf_SUPPORTED
+    png_uint_32 n = 0;
+    png_bytep block = NULL;
+    if (png_get_eXIf_1(r->png, r->info, &n, &block) && block) orientation = oq_exif_orientation(block, n);
+#else
+    (void)r;
+#endif
+    return orientation;
 }
 
 oq_status oq_png_decode(oq_env *env, const void *bytes, size_t n, const char *name, oq_image *out)
@@ -123,6 +138,7 @@ oq_status oq_png_decode(oq_env *env, const void *bytes, size_t n, const char *na
         st = oq_image_new(env, png_get_image_width(r.png, r.info), png_get_image_height(r.png, r.info),
                           &r.image);
     if (st == OQ_OK && !oq_png_guarded(r.png, read_pixels, &r)) st = oq_png_failure(&r.guard, UNREADABLE);
+    if (st == OQ_OK) st = oq_image_upright(env, &r.image, orientation_of(&r));
     finish(&r);
     if (st == OQ_OK)
         *out = r.image;

@@ -163,26 +163,24 @@ static void test_orientation_is_found(void **state)
     assert_int_equal(oq_exif_orientation(wrong, sizeof big - 1), 1);
 }
 
-#ifdef OMNIQ_HAVE_JPEG
-/* An orientation inside a real file. */
-static void test_jpeg_comes_upright(void **state)
+/* ---- an orientation inside a real file ----------------------------------------------------------------- */
+
+/* Turned by a quarter: 14 bytes of header, one entry. */
+#define QUARTER "MM\0*\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0"
+
+/* `type` writes the picture; `add` puts the block into its bytes (room for 128 more) and returns their number. */
+static void check_upright(oq_env *env, const char *type, size_t (*add)(uint8_t *bytes, size_t n))
 {
-    oq_env *env = *state;
-    static const char marker[] = "\xff\xe1\0\x22"
-                                 "Exif\0\0MM\0*\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0";
     char *bytes = NULL;
     size_t n = 0;
     oq_image plain = {0}, turned = {0};
     fill_pixels();
-    assert_int_equal(type_named("JPEG")->encode(env, W, H, pixels, NULL, 0, "x", &bytes, &n), OQ_OK);
-    char *with = malloc(n + sizeof marker);
+    assert_int_equal(type_named(type)->encode(env, W, H, pixels, NULL, 0, "x", &bytes, &n), OQ_OK);
+    uint8_t *with = malloc(n + 128);
     assert_non_null(with);
-    memcpy(with, bytes, 2);
-    memcpy(with + 2, marker, sizeof marker - 1);
-    memcpy(with + 2 + sizeof marker - 1, bytes + 2, n - 2);
+    memcpy(with, bytes, n);
     assert_int_equal(oq_image_decode(env, bytes, n, "x", &plain), OQ_OK);
-    if (oq_image_decode(env, with, n + sizeof marker - 1, "x", &turned) != OQ_OK)
-        fail_msg("%s", oq_env_error(env));
+    if (oq_image_decode(env, with, add(with, n), "x", &turned) != OQ_OK) fail_msg("%s", oq_env_error(env));
     assert_int_equal(turned.width, H);
     assert_int_equal(turned.height, W);
     assert_int_equal(oq_image_upright(env, &plain, 6), OQ_OK);
@@ -192,11 +190,85 @@ static void test_jpeg_comes_upright(void **state)
     oq_free(env, bytes);
     free(with);
 }
+
+static size_t insert(uint8_t *bytes, size_t n, size_t at, const void *data, size_t count)
+{
+    memmove(bytes + at + count, bytes + at, n - at);
+    memcpy(bytes + at, data, count);
+    return n + count;
+}
+
+#ifdef OMNIQ_HAVE_JPEG
+static size_t add_to_jpeg(uint8_t *bytes, size_t n)
+{
+    static const char marker[] = "\xff\xe1\0\x22"
+                                 "Exif\0\0" QUARTER;
+    return insert(bytes, n, 2, marker, sizeof marker - 1);
+}
+static void test_jpeg_comes_upright(void **state)
+{
+    check_upright(*state, "JPEG", add_to_jpeg);
+}
 #endif
+
+#ifdef OMNIQ_HAVE_WEBP
+/* Behind the bitstream, and a header that announces it. */
+static size_t add_to_webp(uint8_t *bytes, size_t n)
+{
+    static const char header[] = "VP8X\x0a\0\0\0\x08\0\0\0", block[] = "EXIF\x1a\0\0\0" QUARTER;
+    uint8_t whole[18] = {0};
+    memcpy(whole, header, sizeof header - 1);
+    whole[12] = W - 1;
+    whole[15] = H - 1;
+    n = insert(bytes, n, 12, whole, sizeof whole);
+    n = insert(bytes, n, n, block, sizeof block - 1);
+    for (int i = 0; i < 4; i++) bytes[4 + i] = (uint8_t)((n - 8) >> (8 * i));
+    return n;
+}
+static void test_webp_comes_upright(void **state)
+{
+    check_upright(*state, "WebP", add_to_webp);
+}
+#endif
+
+static uint32_t crc_of(const uint8_t *bytes, size_t n)
+{
+    uint32_t crc = UINT32_MAX;
+    for (size_t i = 0; i < n; i++) {
+        crc ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ 0xedb88320u : crc >> 1;
+    }
+    return ~crc;
+}
+
+static size_t add_chunk(uint8_t *bytes, size_t n, size_t at)
+{
+    static const char block[] = "\0\0\0\x1a"
+                                "eXIf" QUARTER;
+    uint8_t chunk[sizeof block - 1 + 4];
+    memcpy(chunk, block, sizeof block - 1);
+    const uint32_t crc = crc_of(chunk + 4, sizeof block - 1 - 4);
+    for (int i = 0; i < 4; i++) chunk[sizeof block - 1 + (size_t)i] = (uint8_t)(crc >> (24 - 8 * i));
+    return insert(bytes, n, at, chunk, sizeof chunk);
+}
+static size_t add_before_pixels(uint8_t *bytes, size_t n)
+{
+    return add_chunk(bytes, n, 8 + 25); /* behind the signature and IHDR */
+}
+static size_t add_behind_pixels(uint8_t *bytes, size_t n)
+{
+    return add_chunk(bytes, n, n - 12); /* before IEND */
+}
+static void test_png_comes_upright(void **state)
+{
+    check_upright(*state, "PNG", add_before_pixels);
+    check_upright(*state, "PNG", add_behind_pixels);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_png_comes_upright),
         cmocka_unit_test(test_jpeg),
         cmocka_unit_test(test_webp),
         cmocka_unit_test(test_unknown_types),
@@ -204,6 +276,9 @@ int main(void)
         cmocka_unit_test(test_orientation_is_found),
 #ifdef OMNIQ_HAVE_JPEG
         cmocka_unit_test(test_jpeg_comes_upright),
+#endif
+#ifdef OMNIQ_HAVE_WEBP
+        cmocka_unit_test(test_webp_comes_upright),
 #endif
     };
     return cmocka_run_group_tests_name("image types", tests, setup, teardown);
