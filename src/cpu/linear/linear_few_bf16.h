@@ -15,10 +15,8 @@ static inline bool few_pairs_take(const oq_linear_spec *spec, int64_t rows)
 {
     const few_kind kind = few_kind_of(spec);
     const oq_format *const f = spec->scheme.weight;
-    const bool levels = f == &oq_format_nf4_b64 || f == &oq_format_fp4_b64 || f == &oq_format_nf4_b64_nested ||
-                        f == &oq_format_fp4_b64_nested;
     return rows <= OQ_PANEL_FEW &&
-           (kind == FEW_Q4_0 || (kind == FEW_OFFSETS && rows > 1) || (kind == FEW_CODES && !levels));
+           (kind == FEW_Q4_0 || (kind == FEW_OFFSETS && rows > 1) || (kind == FEW_CODES && !f->flat)); /* flat: NF4's levels */
 }
 
 /* A row of x in the order in which its kind's codes come. */
