@@ -94,4 +94,17 @@ plans i2v     34385605235          0  64.41 33.92 20.59 19.63 19.16
 plans ti2v    11385386716          0  22.54 13.66  9.77  9.50  9.36
 run plan -m dev2 --load-format dummy -W 64 -H 64
 says 'not used by this pipeline, not loaded: layers.30.input_layernorm.weight to norm.weight (40 linear layers, 5557.56 M parameters)'
+
+# decode MODEL ARGUMENTS... -- MiB of scratch that decoding takes by the plan
+decode() {
+    run plan -m "$@" --load-format dummy --json -q
+    tr ',{' '\n\n' < out | awk -F'[": ]+' '$2 == "decode" {printf "%.0f", $3 / 1048576}'
+}
+# more NAME MANY FEW -- pictures and videos in tiles and pieces take less than whole ones, by a share of MANY
+more() { [ "${3:-0}" -gt 0 ] && [ "${2:-0}" -gt "$3" ] && pass || fail "decoding $1 takes less memory" "$2 and $3 MiB"; }
+more 'Qwen-Image in tiles' $(($(decode qwen -W 1024 -H 1024) / 8)) "$(decode qwen -W 1024 -H 1024 --vae-tile 256)"
+more 'a video in tiles' "$(decode ti2v -W 1280 -H 704 --num-frames 121)" "$(decode ti2v -W 1280 -H 704 --num-frames 121 --vae-tile 256)"
+more 'a video frame by frame' "$(decode t2v -W 832 -H 480 --num-frames 81 --vae-frames 4)" "$(decode t2v -W 832 -H 480 --num-frames 81)"
+more 'a FLUX.1 picture of a quarter' $(($(decode dev -W 2048 -H 2048) / 3)) "$(decode dev -W 1024 -H 1024)"
+expect 2 "'vae-tile'" plan -m dev --load-format dummy --vae-tile 256
 finish
