@@ -234,6 +234,14 @@ static void metadata(const oq_write_component *c, oq_json *header)
 
 /* ---- config.json ----------------------------------------------------------------------------------------- */
 
+/* A configuration of the version whose classes are written: readers refuse those before it by name. */
+static oq_json *second(const char *type, oq_json *data)
+{
+    oq_json *o = typed(type, data);
+    oq_json_set(o, "_version", oq_json_new_int(2));
+    return o;
+}
+
 /* The configuration that makes such a layer. */
 static oq_json *recipe_of(const oq_write_layer *l)
 {
@@ -244,16 +252,16 @@ static oq_json *recipe_of(const oq_write_layer *l)
     switch (kind_of(l)) {
     case FLOAT8:
         if (act) oq_json_set(o, "granularity", per_row());
-        return typed(act ? "Float8DynamicActivationFloat8WeightConfig" : "Float8WeightOnlyConfig", o);
+        return second(act ? "Float8DynamicActivationFloat8WeightConfig" : "Float8WeightOnlyConfig", o);
     case INT8:
-        return typed(act ? "Int8DynamicActivationInt8WeightConfig" : "Int8WeightOnlyConfig", o);
+        return second(act ? "Int8DynamicActivationInt8WeightConfig" : "Int8WeightOnlyConfig", o);
     case INTX:
         group = oq_json_new_object();
         snprintf(bits, sizeof bits, "int%d", f->int_bits);
         oq_json_set(group, "group_size", oq_json_new_int(f->block_k));
         oq_json_set(o, "granularity", typed("PerGroup", group));
         oq_json_set(o, "weight_dtype", word("torch.dtype", bits));
-        return typed("IntxWeightOnlyConfig", o);
+        return second("IntxWeightOnlyConfig", o);
     case MX:
         oq_json_set(o, "weight_dtype",
                     word("torch.dtype", f == &oq_format_mxfp4 ? "float4_e2m1fn_x2" : "float8_e4m3fn"));

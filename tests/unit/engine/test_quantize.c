@@ -186,6 +186,34 @@ static void test_layouts(void **state)
     free(root);
 }
 
+/* TorchAO refuses configurations of a version before the classes that are written (0.18: "version 1 of
+ * Int8DynamicActivationInt8WeightConfig has been removed"); transformers makes one of config.json before it reads a weight. */
+static void test_torchao_versions(void **state)
+{
+    static const char *const specs[] = {"int8", "{\"method\": \"fp8\", \"weight_strategy\": \"channel\"}",
+                                        "{\"method\": \"w4a16\", \"group_size\": 32}"};
+    oq_env *env = *state;
+    char *root = strdup(scratch_dir(OMNIQ_BINARY_DIR, "quantize-torchao")), out[512], path[600];
+    snprintf(out, sizeof out, "%s/out", root);
+    snprintf(path, sizeof path, "%s/config.json", out);
+    for (size_t i = 0; i < 3; i++) {
+        oq_json *config = NULL;
+        char *text = NULL;
+        size_t n = 0;
+        done(env, "quantize", TRANSFORMER,
+             (const char *const[]){"quantization", specs[i], "layout", "torchao", "output", out, "force",
+                                   "true", NULL},
+             NULL);
+        assert_int_equal(oq_file_read(env, path, 1 << 20, &text, &n), OQ_OK);
+        assert_int_equal(oq_json_parse(env, text, n, path, &config), OQ_OK);
+        const oq_json *type = oq_json_get(oq_json_get(config, "quantization_config"), "quant_type");
+        assert_int_equal(oq_json_int(oq_json_get(oq_json_get(type, "default"), "_version"), 1), 2);
+        oq_json_free(config);
+        oq_free(env, text);
+    }
+    free(root);
+}
+
 /* ---- forms of source and output ------------------------------------------------------------------------ */
 
 static void test_whole_model(void **state)
@@ -390,6 +418,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_layouts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_torchao_versions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_whole_model, setup, teardown),
         cmocka_unit_test_setup_teardown(test_single_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_dry_run_is_exact, setup, teardown),
