@@ -22,7 +22,7 @@ bench: all # kernels, layers, whole runs; BENCH='--json --only kernels'
 	@$(BUILD)/omniq bench -m models/toybox $(BENCH)
 
 quality: all # the tables of docs/QUALITY.md, some ten minutes; QUALITY=times renews the step times alone
-	@$(BUILD)/tests/quality_doc $(or $(QUALITY),methods attention recipes times)
+	@$(BUILD)/tests/quality_doc $(or $(QUALITY),methods attention recipes budgets times)
 
 fmt: # sources; headers are laid out by hand
 	@find src tools tests -name '*.c' | xargs clang-format -i

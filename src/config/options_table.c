@@ -186,10 +186,16 @@ static const oq_option_info rows[] = {
     {"held-out-prompt", NULL, OQ_OPTION_LIST, 0, 0, NULL, NULL, "recipe", "quantization", "TEXT",
      "judge the recipe by this prompt, which is not searched on (repeatable); without it the last third of "
      "the prompts is held out"},
-    {"methods", NULL, OQ_OPTION_STRING, 0, 0, NULL, "nvfp4,int3,int4,fp8-channel,bf16", "recipe",
-     "quantization", "CSV",
-     "methods to choose from: names, or int2, int3, int4, int4-g32, nf4, fp8-channel, fp8-block; bf16 always "
-     "is one"},
+    {"methods", NULL, OQ_OPTION_STRING, 0, 0, NULL, "nvfp4,int3,int4,int4-g32,fp8-channel,int8,bf16",
+     "recipe", "quantization", "CSV",
+     "methods to choose from: names; int2, int3, int4 in groups of 64, int4-g32, int8-g128, int4z-g32 (with "
+     "zero points); nf4, fp4, fp8-channel, fp8-block; GGUF's q4_0, q5_k, gguf-mxfp4, ...; bf16 always is "
+     "one"},
+    {"components", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "recipe", "quantization", "CSV",
+     "search the layers of these components alone; others stay plain (default: all that may be quantized)"},
+    {"measure-by", NULL, OQ_OPTION_CHOICE, 0, 0, "runs,forwards", "runs", "recipe", "quantization", "WORD",
+     "exchange each layer in whole 'runs' (one a layer), or in three 'forwards', which costs less and tells "
+     "less"},
 
     /* ---- comparison ---------------------------------------------------------------------------------------- */
     {"policy", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "compare", "comparison", "NAME|FILE",
@@ -220,6 +226,8 @@ static const oq_option_info rows[] = {
     {"names", NULL, OQ_OPTION_CHOICE, 0, 0, "source,original", "source", "quantize", "output", "WORD",
      "names of a transformer's tensors: the source's, or those of the first release, which ComfyUI and "
      "stable-diffusion.cpp read"},
+    {"dry-run", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "recipe", "output", NULL,
+     "list the methods' sizes and the runs that the search takes; measure nothing"},
     {"dry-run", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "quantize", "output", NULL,
      "tell what would be written, write nothing"},
     {"force", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "quantize,dequantize,recipe", "output", NULL,

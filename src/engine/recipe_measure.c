@@ -1,13 +1,13 @@
 /* recipe_measure.c -- what each layer costs by each method. One run per method tells what all layers would add to their
- * outputs; then layers are exchanged one at a time in the plain model, a different one in every forward, which tells how much
- * of a layer's noise reaches the predictions. */
+ * outputs; then layers are exchanged one at a time in the plain model, which tells how much of a layer's noise is left at the
+ * end: in whole runs, or, where those are too many, a different layer in every forward and its prediction for the end. */
 #include "engine/recipe.h"
 
 #include <math.h>
 #include <string.h>
 
 /* Forwards in which a layer's noise is looked at, and in which it is exchanged. */
-enum { NOISE_FORWARDS = 6, REACH_FORWARDS = 3 };
+enum { NOISE_FORWARDS = 6, REACH_FORWARDS = OQ_RECIPE_FORWARDS };
 
 static size_t weight_bytes(const oq_plan_layer *layer)
 {
@@ -36,6 +36,7 @@ static oq_status list_layers(oq_recipe *r)
         for (size_t i = 0; i < plan->components[c].n_layers; i++) {
             const oq_linear *l = plan->components[c].layers[i].linear;
             if (l->keep || plan->components[c].layers[i].choice.quantized) continue;
+            if (!oq_recipe_has_component(r, plan->components[c].name)) continue;
             oq_recipe_layer *layer = &r->layers[r->n_layers++];
             *layer = (oq_recipe_layer){.component = plan->components[c].name,
                                        .name = l->name,
@@ -63,11 +64,11 @@ typedef struct exchange {
     double *noise;      /* per layer, of one run; NULL: layers are exchanged */
     size_t stride;      /* every how many forwards noise is looked at */
     const int *active;  /* per forward: the layer exchanged in it; -1: none */
-    int always;         /* the encoder's layer exchanged before all of them; -1: none */
+    int always;         /* the layer exchanged in all of them, or in the encoder before; -1: none */
     size_t enough;      /* forwards after which the run stops */
     double layer_noise; /* of the exchanged layer: in this forward, or in all of the encoder's */
-    double *ratio;      /* per forward: error of the prediction over layer_noise; 0: none */
-    double *ratios;     /* [layers, forwards]: the same of all runs */
+    double *ratio; /* per unit: error over layer_noise; 0: none. Units are forwards, or items of whole runs */
+    double *ratios; /* [layers, units]: the same of all runs */
 } exchange;
 
 static oq_status grow_scratch(exchange *e, size_t bytes)
@@ -140,7 +141,6 @@ static oq_status pair_layers(exchange *e)
         if (!plain || !other || !other->choice.quantized) continue;
         e->plains[i] = plain->linear;
         e->others[i] = other->linear;
-        l->choice[e->method].bytes = weight_bytes(other);
         if (l->n > widest) widest = l->n;
     }
     OQ_TRY(oq_arena_new(&r->arena, (size_t)widest, 2 * sizeof(float), "layers", &e->rows));
@@ -205,7 +205,47 @@ static oq_status measure_noise(oq_recipe *r, const oq_model *candidate, int m)
     return st;
 }
 
-/* ---- reach --------------------------------------------------------------------------------------------- */
+/* ---- reach in whole runs ------------------------------------------------------------------------------- */
+
+static size_t count_units(const oq_recipe *r)
+{
+    return r->by_forward ? r->search.n_forwards : (size_t)oq_recipe_items(&r->search);
+}
+
+static size_t forwards_of(const oq_recipe *r, const oq_recipe_layer *l)
+{
+    size_t n = 0;
+    for (size_t f = 0; f < r->search.n_forwards; f++)
+        n += strcmp(r->search.forwards[f].component, l->component) == 0;
+    return l->every_step && n ? n : 1;
+}
+
+static oq_status replace_always(void *user, const oq_linear *layer, oq_tensor x, oq_tensor y)
+{
+    exchange *e = user;
+    if (layer != e->plains[e->always]) return OQ_OK;
+    return compare_output(e, (size_t)e->always, x, y, true, &e->layer_noise);
+}
+
+/* Each layer by this method from the first step to the last. */
+static oq_status exchange_whole(exchange *e)
+{
+    oq_recipe *r = e->r;
+    const size_t units = count_units(r);
+    const double started_s = oq_now_s();
+    for (size_t i = 0; i < r->n_layers; i++) {
+        if (r->layers[i].reach_of != e->method) continue;
+        e->always = (int)i;
+        e->layer_noise = 0;
+        OQ_TRY(oq_recipe_run_whole(&r->search, r->reference, replace_always, e, e->ratio, NULL));
+        const double noise = e->layer_noise / (double)forwards_of(r, &r->layers[i]);
+        for (size_t u = 0; noise > 0 && u < units; u++) e->ratios[i * units + u] = e->ratio[u] / noise;
+        oq_report_progress(r->env, "measure", (int64_t)i + 1, (int64_t)r->n_layers, oq_now_s() - started_s);
+    }
+    return OQ_OK;
+}
+
+/* ---- reach in single forwards -------------------------------------------------------------------------- */
 
 static oq_status replace(void *user, const oq_linear *layer, oq_tensor x, oq_tensor y)
 {
@@ -315,9 +355,10 @@ static oq_status measure_reach(oq_recipe *r, const oq_model *candidate, int m, d
     exchange e;
     OQ_TRY(exchange_new(r, candidate, m, &e));
     e.ratios = ratios;
-    oq_status st = oq_arena_new(&r->arena, r->search.n_forwards, sizeof *e.ratio, "layers", &e.ratio);
-    if (st == OQ_OK) st = exchange_in_turn(&e);
-    if (st == OQ_OK) st = exchange_encoders(&e);
+    oq_status st = oq_arena_new(&r->arena, count_units(r), sizeof *e.ratio, "layers", &e.ratio);
+    if (st == OQ_OK && !r->by_forward) st = exchange_whole(&e);
+    if (st == OQ_OK && r->by_forward) st = exchange_in_turn(&e);
+    if (st == OQ_OK && r->by_forward) st = exchange_encoders(&e);
     exchange_free(&e);
     return st;
 }
@@ -333,32 +374,51 @@ static void choose_reach(oq_recipe *r)
     }
 }
 
-/* Mean logarithm of the ratios of a forward, over the layers that were exchanged in it alone; 0: none were. */
-static double mean_of_forward(const oq_recipe *r, const double *ratios, size_t f)
+/* Mean logarithm of the ratios of a unit, over the layers that were exchanged in it alone; 0: none were. */
+static double mean_of_unit(const oq_recipe *r, const double *ratios, size_t u)
 {
+    const size_t units = count_units(r);
     double sum = 0;
     size_t n = 0;
     for (size_t i = 0; i < r->n_layers; i++)
-        if (r->layers[i].every_step && ratios[i * r->search.n_forwards + f] > 0)
-            sum += log(ratios[i * r->search.n_forwards + f]), n++;
+        if ((!r->by_forward || r->layers[i].every_step) && ratios[i * units + u] > 0)
+            sum += log(ratios[i * units + u]), n++;
     return n ? sum / (double)n : 0;
 }
 
-/* A layer's reach in the mean of all forwards: forwards differ, and each layer was exchanged in a few of them, so what a
- * forward has in common with the others of its kind is taken off first. */
+/* A layer's reach in the mean of all units: forwards and prompts differ, and a layer may have been exchanged in a few of them,
+ * so what a unit has in common with the others of its kind is taken off first. */
 static oq_status finish_reach(oq_recipe *r, const double *ratios)
 {
-    const size_t F = r->search.n_forwards;
+    const size_t units = count_units(r);
     double *common = NULL, all = 0;
-    OQ_TRY(oq_arena_new(&r->arena, F, sizeof *common, "layers", &common));
-    for (size_t f = 0; f < F; f++) common[f] = mean_of_forward(r, ratios, f), all += common[f] / (double)F;
+    OQ_TRY(oq_arena_new(&r->arena, units, sizeof *common, "layers", &common));
+    for (size_t u = 0; u < units; u++)
+        common[u] = mean_of_unit(r, ratios, u), all += common[u] / (double)units;
     for (size_t i = 0; i < r->n_layers; i++) {
         double sum = 0;
         size_t n = 0;
-        for (size_t f = 0; f < F; f++)
-            if (ratios[i * F + f] > 0) sum += log(ratios[i * F + f]) - common[f] + all, n++;
+        for (size_t u = 0; u < units; u++)
+            if (ratios[i * units + u] > 0) sum += log(ratios[i * units + u]) - common[u] + all, n++;
         r->layers[i].reach = n ? exp(sum / (double)n) : 0;
     }
+    return OQ_OK;
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------ */
+
+/* Bytes of each layer by a method, from a plan. */
+static oq_status list_method(oq_recipe *r, int m)
+{
+    const char *spec = NULL;
+    oq_model *planned = NULL;
+    OQ_TRY(oq_recipe_uniform(r, m, &spec));
+    OQ_TRY(oq_recipe_prepare(r, spec, &planned));
+    for (size_t i = 0; i < r->n_layers; i++) {
+        const oq_plan_layer *l = oq_recipe_find(planned, r->layers[i].component, r->layers[i].name);
+        if (l && l->choice.quantized) r->layers[i].choice[m].bytes = weight_bytes(l);
+    }
+    oq_model_close(planned);
     return OQ_OK;
 }
 
@@ -377,17 +437,28 @@ static void drop_untouched(oq_recipe *r)
     r->n_layers = kept;
 }
 
+oq_status oq_recipe_list(oq_recipe *r)
+{
+    OQ_TRY(list_layers(r));
+    for (int m = 0; m + 1 < r->n_methods; m++) OQ_TRY(list_method(r, m));
+    drop_untouched(r);
+    if (r->n_layers) return OQ_OK;
+    return oq_fail(r->env, OQ_E_CONFIG, "recipe: these methods quantize no layer of this model");
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------------- */
+
 oq_status oq_recipe_measure(oq_recipe *r)
 {
     double *ratios = NULL;
-    OQ_TRY(list_layers(r));
-    OQ_TRY(
-        oq_arena_new(&r->arena, (r->n_layers + 1) * r->search.n_forwards, sizeof *ratios, "layers", &ratios));
+    OQ_TRY(oq_arena_new(&r->arena, r->n_layers * count_units(r), sizeof *ratios, "layers", &ratios));
     for (int pass = 0; pass < 2; pass++) {
         for (int m = 0; m + 1 < r->n_methods; m++) {
             oq_model *candidate = NULL;
+            const char *spec = NULL;
             if (pass && !count_of(r, m, true) && !count_of(r, m, false)) continue;
-            oq_status st = oq_recipe_open(r, r->spec[m], &candidate);
+            OQ_TRY(oq_recipe_uniform(r, m, &spec));
+            oq_status st = oq_recipe_open(r, spec, &candidate);
             if (st == OQ_OK)
                 st = pass ? measure_reach(r, candidate, m, ratios) : measure_noise(r, candidate, m);
             oq_model_close(candidate);
@@ -395,9 +466,5 @@ oq_status oq_recipe_measure(oq_recipe *r)
         }
         if (!pass) choose_reach(r);
     }
-    OQ_TRY(finish_reach(r, ratios));
-    drop_untouched(r);
-    if (!r->n_layers)
-        return oq_fail(r->env, OQ_E_CONFIG, "recipe: these methods quantize no layer of this model");
-    return OQ_OK;
+    return finish_reach(r, ratios);
 }

@@ -7,15 +7,25 @@
 #include <math.h>
 #include <string.h>
 
-oq_status oq_recipe_open(const oq_recipe *r, const char *spec, oq_model **out)
+static oq_status open_as(const oq_recipe *r, const char *spec, bool load, oq_model **out)
 {
     oq_options *o = NULL;
     OQ_TRY(oq_options_new(r->env, "generate", &o));
     oq_status st = oq_options_copy(r->options, o);
     if (st == OQ_OK && spec) st = oq_options_set(o, "quantization", spec);
-    if (st == OQ_OK) st = oq_model_open(r->env, o, out);
+    if (st == OQ_OK) st = load ? oq_model_open(r->env, o, out) : oq_model_prepare(r->env, o, out);
     oq_options_free(o);
     return st;
+}
+
+oq_status oq_recipe_open(const oq_recipe *r, const char *spec, oq_model **out)
+{
+    return open_as(r, spec, true, out);
+}
+
+oq_status oq_recipe_prepare(const oq_recipe *r, const char *spec, oq_model **out)
+{
+    return open_as(r, spec, false, out);
 }
 
 const oq_plan_layer *oq_recipe_find(const oq_model *model, const char *component, const char *name)
@@ -84,18 +94,60 @@ static oq_status keep_forward(void *user, const oq_linear *layer, oq_tensor x, o
     return OQ_OK;
 }
 
+/* "step.3.latents" of the trace: all items behind a step. */
+static bool ends_step(const char *key, const oq_dtype *dtype)
+{
+    const char *last = strrchr(key, '.');
+    return strncmp(key, "step.", 5) == 0 && strcmp(last, ".latents") == 0 && dtype == &oq_dtype_f32;
+}
+
+static size_t count_elements(const int64_t *shape, int n_dims)
+{
+    size_t n = 1;
+    for (int i = 0; i < n_dims; i++) n *= (size_t)shape[i];
+    return n;
+}
+
+static oq_status keep_latents(void *user, const char *key, const oq_dtype *dtype, const void *data,
+                              const int64_t *shape, int n_dims)
+{
+    const recording *k = user;
+    oq_recipe_set *set = k->set;
+    if (!ends_step(key, dtype)) return OQ_OK;
+    const size_t n = count_elements(shape, n_dims);
+    if (!set->n_steps) OQ_TRY(oq_arena_new(&k->r->arena, n, sizeof(float), "latents", &set->latents));
+    if (set->n_steps && n != set->n_latents)
+        return oq_fail(k->r->env, OQ_E_UNSUPPORTED, "recipe: '%s' has %zu values, the step before %zu", key,
+                       n, set->n_latents);
+    memcpy(set->latents, data, n * sizeof(float));
+    set->n_latents = n;
+    set->n_steps++;
+    return OQ_OK;
+}
+
+int oq_recipe_items(const oq_recipe_set *set)
+{
+    return set->request.n_prompts * set->request.images_per_prompt;
+}
+
 oq_status oq_recipe_record(oq_recipe *r, oq_recipe_set *set)
 {
-    const oq_request *req = &set->request;
     recording k = {.r = r, .set = set};
-    k.capacity = (size_t)req->steps * (size_t)req->n_prompts * (size_t)req->images_per_prompt *
-                 2; /* at most, with guidance */
+    k.capacity = (size_t)set->request.steps * (size_t)oq_recipe_items(set) * 2; /* at most, with guidance */
     OQ_TRY(oq_arena_new(&r->arena, k.capacity, sizeof *set->forwards, "predictions", &set->forwards));
-    OQ_TRY(oq_observe(r->reference, &set->request, keep_forward, &k));
-    if (set->n_forwards == 0)
+    const oq_run_hooks hooks = {
+        .observer = keep_forward, .trace = keep_latents, .observer_user = &k, .trace_user = &k};
+    OQ_TRY(oq_generate_request(r->env, r->reference, &set->request, &hooks, &set->plain));
+    if (set->n_forwards == 0 || set->n_steps == 0)
         return oq_fail(r->env, OQ_E_UNSUPPORTED, "recipe: %s runs no transformer whose output is a layer's",
                        r->reference->type->class_name);
     return OQ_OK;
+}
+
+void oq_recipe_set_free(oq_recipe_set *set)
+{
+    oq_media_free(set->plain);
+    set->plain = NULL;
 }
 
 oq_status oq_recipe_end_forward(const oq_recipe_set *set, const oq_model *model, const oq_linear *layer,
@@ -120,47 +172,88 @@ oq_status oq_recipe_end_forward(const oq_recipe_set *set, const oq_model *model,
     return st;
 }
 
-/* ---- a whole model ------------------------------------------------------------------------------------- */
+/* ---- runs ---------------------------------------------------------------------------------------------- */
 
-typedef struct summing {
+typedef struct whole { /* a run whose latents are compared */
     const oq_recipe_set *set;
     const oq_model *model;
-    size_t at;
-    double sum;
-} summing;
+    oq_layer_observer observer;
+    void *user; /* the observer's */
+    size_t step;
+    double *errors;
+    bool ends; /* behind the last step */
+} whole;
 
-static oq_status add_forward(void *user, const oq_linear *layer, oq_tensor x, oq_tensor y)
+static oq_status observe(void *user, const oq_linear *layer, oq_tensor x, oq_tensor y)
 {
-    summing *s = user;
-    bool ended = false;
-    double error = 0;
-    (void)x;
-    OQ_TRY(oq_recipe_end_forward(s->set, s->model, layer, y, &s->at, &ended, &error));
-    s->sum += error;
-    return s->at == s->set->n_forwards ? OQ_E_CANCELED : OQ_OK;
+    whole *w = user;
+    return w->observer(w->user, layer, x, y);
 }
 
-oq_status oq_recipe_model_error(const oq_recipe_set *set, const oq_model *model, double *error)
+static oq_status compare_latents(void *user, const char *key, const oq_dtype *dtype, const void *data,
+                                 const int64_t *shape, int n_dims)
 {
-    summing s = {.set = set, .model = model};
-    OQ_TRY(oq_observe(model, &set->request, add_forward, &s));
-    *error = s.sum / (double)set->n_forwards;
-    return OQ_OK;
+    whole *w = user;
+    const oq_recipe_set *set = w->set;
+    if (!ends_step(key, dtype)) return OQ_OK;
+    if (count_elements(shape, n_dims) != set->n_latents)
+        return oq_fail(w->model->env, OQ_E_MISMATCH, "recipe: '%s' has another shape in the plain run", key);
+    if (++w->step < set->n_steps) return OQ_OK;
+    const size_t items = (size_t)oq_recipe_items(set), each = set->n_latents / items;
+    for (size_t i = 0; i < items; i++) {
+        double signal = 0, noise = 0;
+        add_squares(dtype, (const uint8_t *)data + i * each * sizeof(float),
+                    (const uint8_t *)(set->latents + i * each), each, &signal, &noise);
+        w->errors[i] = signal > 0 ? noise / signal : 0;
+    }
+    return w->ends ? OQ_E_CANCELED : OQ_OK;
 }
 
-oq_status oq_recipe_judge(const oq_recipe_set *set, const oq_model *model, const oq_media *plain,
-                          oq_recipe_quality *out)
+oq_status oq_recipe_run_whole(const oq_recipe_set *set, const oq_model *model, oq_layer_observer observer,
+                              void *user, double *errors, oq_media **media)
 {
-    oq_media *media = NULL;
-    OQ_TRY(oq_generate_request(model->env, model, &set->request, NULL, &media));
+    whole w = {
+        .set = set, .model = model, .observer = observer, .user = user, .errors = errors, .ends = !media};
+    oq_media *made = NULL;
+    const oq_run_hooks hooks = {.observer = observer ? observe : NULL,
+                                .observer_user = &w,
+                                .trace = compare_latents,
+                                .trace_user = &w};
+    const oq_status st = oq_generate_request(model->env, model, &set->request, &hooks, &made);
+    if (media) *media = made;
+    return st == OQ_E_CANCELED ? oq_check_canceled(model->env) : st;
+}
+
+/* ---- a whole model ------------------------------------------------------------------------------------- */
+
+static void judge(const oq_media *plain, const oq_media *media, oq_recipe_outcome *out)
+{
     const size_t bytes = (size_t)media->frames * (size_t)media->width * (size_t)media->height * 3;
-    *out = (oq_recipe_quality){.worst_db = INFINITY};
+    out->mean_db = 0;
+    out->worst_db = INFINITY;
     for (int i = 0; i < media->count; i++) {
         oq_metrics m;
         oq_metrics_u8(oq_media_pixels(plain, i), oq_media_pixels(media, i), bytes, &m);
         out->mean_db += m.psnr_db / media->count;
         out->worst_db = fmin(out->worst_db, m.psnr_db);
     }
+}
+
+oq_status oq_recipe_try(const oq_recipe *r, const oq_recipe_set *set, const char *spec, bool pictures,
+                        oq_recipe_outcome *out)
+{
+    const size_t items = (size_t)oq_recipe_items(set);
+    oq_model *model = NULL;
+    oq_media *media = NULL;
+    double *errors = NULL, sum = 0;
+    OQ_TRY(oq_new(r->env, items, sizeof *errors, "errors", &errors));
+    oq_status st = oq_recipe_open(r, spec, &model);
+    if (st == OQ_OK) st = oq_recipe_run_whole(set, model, NULL, NULL, errors, pictures ? &media : NULL);
+    for (size_t i = 0; st == OQ_OK && i < items; i++) sum += log(errors[i]);
+    out->error = exp(sum / (double)items);
+    if (st == OQ_OK && pictures) judge(set->plain, media, out);
     oq_media_free(media);
-    return OQ_OK;
+    oq_model_close(model);
+    oq_free(r->env, errors);
+    return st;
 }

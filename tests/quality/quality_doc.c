@@ -1,5 +1,5 @@
 /* quality_doc.c -- measures and writes the tables of docs/QUALITY.md:
- *   quality_doc [missing] methods|times|attention|recipes ...
+ *   quality_doc [missing] methods|times|attention|recipes|budgets ...
  * Each word renews the block of that name; "times" renews the column of step times in "methods" alone, so that it can run
  * while nothing else does. After "missing" rows that are there already stay as they are. */
 #include <setjmp.h>
@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/quality_budgets.h"
 #include "support/quality_families.h"
 #include "support/quality_rows.h"
 
@@ -216,12 +217,25 @@ static void recipes(void)
     oq_strbuf_deinit(&out);
 }
 
+static void budgets(void)
+{
+    oq_strbuf out;
+    oq_strbuf_init(&out, env);
+    quality_budget_table(env, &out);
+    replace_block("budgets", &out);
+    oq_strbuf_deinit(&out);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *word;
         void (*run)(void);
-    } blocks[] = {{"methods", methods}, {"times", times}, {"attention", attention}, {"recipes", recipes}};
+    } blocks[] = {{"methods", methods},
+                  {"times", times},
+                  {"attention", attention},
+                  {"recipes", recipes},
+                  {"budgets", budgets}};
     if (oq_env_new(NULL, &env) != OQ_OK) return 1;
     int done = 0;
     only_missing = argc > 1 && strcmp(argv[1], "missing") == 0;
@@ -230,6 +244,6 @@ int main(int argc, char **argv)
             if (strcmp(argv[i], blocks[b].word) == 0) blocks[b].run(), done++;
     oq_env_free(env);
     if (!done || done != argc - 1)
-        fprintf(stderr, "usage: quality_doc [missing] methods|times|attention|recipes ...\n");
+        fprintf(stderr, "usage: quality_doc [missing] methods|times|attention|recipes|budgets ...\n");
     return done && done == argc - 1 ? 0 : 2;
 }

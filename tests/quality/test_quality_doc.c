@@ -163,12 +163,33 @@ static void test_families_and_recipes(void **state)
         }
 }
 
+/* "budgets": | budget | bits | mean | worst | single method | bits | mean | worst |, each recipe above what it was held against. */
+static void test_searched_recipes(void **state)
+{
+    (void)state;
+    const char *row = strstr(document, "<!-- generated: budgets -->");
+    int n = 0;
+    assert_non_null(row);
+    while ((row = strstr(row, "\n| ")) != NULL) {
+        double budget, bits, mean, worst, single_bits, single;
+        char name[64];
+        if (sscanf(++row, "| %lf | %lf | %lf | %lf | %63s | %lf | %lf |", &budget, &bits, &mean, &worst, name,
+                   &single_bits, &single) != 7)
+            continue;
+        assert_true(bits <= budget + 0.005 && single_bits <= budget + 0.005);
+        if (!(mean > single))
+            fail_msg("at %.2f bits %s alone gives %.1f dB, the recipe %.1f", budget, name, single, mean);
+        n++;
+    }
+    assert_true(n >= 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_list_is_complete),     cmocka_unit_test(test_sizes_are_todays),
         cmocka_unit_test(test_pictures_are_todays),  cmocka_unit_test(test_nothing_is_outside_its_band),
-        cmocka_unit_test(test_families_and_recipes),
+        cmocka_unit_test(test_families_and_recipes), cmocka_unit_test(test_searched_recipes),
     };
     return cmocka_run_group_tests_name("docs/QUALITY.md", tests, setup, teardown);
 }
