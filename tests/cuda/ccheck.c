@@ -1,5 +1,5 @@
 /* ccheck.c -- checks and measures every kernel of the CUDA backend on the card that is here:
- *   ccheck [--filter TEXT] [--seed N] [--brief] [--bench-ms N] [--part I/N]
+ *   ccheck [--filter TEXT] [--seed N] [--brief] [--bench-ms N [--bench-only TEXT]] [--part I/N]
  * JSON lines; at the end "N passed, N failed". Exit code 77: no usable GPU (ctest: skipped). */
 #include "ccheck.h"
 
@@ -145,6 +145,13 @@ bool cc_wants(const ccheck *c, const char *kernel)
     return !c->filter || strstr(kernel, c->filter);
 }
 
+bool cc_measures(const ccheck *c, const char *op, const char *shape)
+{
+    char both[256];
+    snprintf(both, sizeof both, "%s %s", op, shape);
+    return !c->measured || strstr(both, c->measured);
+}
+
 bool cc_near(cc_row *row, double got, double want, double bound)
 {
     if (isnan(got) || isnan(want)) return isnan(got) && isnan(want);
@@ -257,6 +264,8 @@ int main(int argc, char **argv)
             c.rng = strtoull(argv[++i], NULL, 0);
         else if (!strcmp(argv[i], "--bench-ms") && i + 1 < argc)
             c.bench_ms = atof(argv[++i]);
+        else if (!strcmp(argv[i], "--bench-only") && i + 1 < argc)
+            c.measured = argv[++i];
         else if (!strcmp(argv[i], "--part") && i + 1 < argc && strchr(argv[i + 1], '/'))
             c.part = atoll(argv[i + 1]), c.n_parts = atoll(strchr(argv[i + 1], '/') + 1), i++;
         else

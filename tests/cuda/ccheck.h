@@ -15,7 +15,7 @@ typedef struct ccheck {
     oq_env *env;
     oq_device *gpu, *cpu; /* the CPU's references: opened as "ref" */
     uint64_t rng;
-    const char *filter;
+    const char *filter, *measured; /* parts of a kernel's name; of "op shape" of what is measured */
     bool brief;      /* fewer and smaller cases, for compute-sanitizer */
     double bench_ms; /* 0: check */
     int64_t part, n_parts, unit; /* this process takes the units of work whose number is `part` modulo `n_parts` */
@@ -58,6 +58,7 @@ typedef struct cc_row {
 
 bool cc_mine(ccheck *c); /* true: the next unit of work is this process's */
 bool cc_wants(const ccheck *c, const char *kernel);
+bool cc_measures(const ccheck *c, const char *op, const char *shape);
 bool cc_near(cc_row *row, double got, double want, double bound); /* both NaN is near */
 void cc_case(ccheck *c, cc_row *row, bool ok, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void cc_row_print(const cc_row *row);

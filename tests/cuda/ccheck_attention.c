@@ -172,6 +172,11 @@ static void bench_attention(ccheck *c, const oq_attention_kernel *kernel, oq_att
 {
     const int64_t heads = spec.n_heads, dim = spec.head_dim;
     if (!kernel || !cc_wants(c, kernel->name)) return;
+    char shape[96], op[128];
+    snprintf(shape, sizeof shape, "1x%lldx%lldx%lld", (long long)heads, (long long)s, (long long)dim);
+    snprintf(op, sizeof op, "attention %s sparse %.1f (%s)", oq_attention_precision_name(spec.precision),
+             spec.sparsity, kernel->name);
+    if (!cc_measures(c, op, shape)) return;
     cc_tensor t[4];
     for (int i = 0; i < 4; i++) t[i] = random_tensor(c, &oq_dtype_bf16, s, heads * dim, 0);
     attention_bench b = {.c = c, .kernel = kernel};
@@ -182,10 +187,6 @@ static void bench_attention(ccheck *c, const oq_attention_kernel *kernel, oq_att
                                  .v = t[2].device,
                                  .o = t[3].device,
                                  .scratch = cc_device(c, kernel->scratch_bytes(&spec, s, s) + 1)};
-    char shape[96], op[128];
-    snprintf(shape, sizeof shape, "1x%lldx%lldx%lld", (long long)heads, (long long)s, (long long)dim);
-    snprintf(op, sizeof op, "attention %s sparse %.1f (%s)", oq_attention_precision_name(spec.precision),
-             spec.sparsity, kernel->name);
     cc_bench(c, op, shape, 4.0 * (double)s * (double)s * (double)(heads * dim), 0, attention_bench_run, &b);
     cc_release(c, b.args.scratch);
     for (int i = 0; i < 4; i++) cc_tensor_free(c, &t[i]);

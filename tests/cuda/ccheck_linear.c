@@ -447,7 +447,10 @@ static void bench_kernel(ccheck *c, const scheme_row *s, const oq_linear_kernel 
 {
     linear_bench b = {.c = c, .kernel = kernel};
     linear_case t = {.spec = {s->scheme, n, k}, .m = m, .type = &oq_dtype_bf16, .bias = true};
-    if (!kernel->accepts(&t.spec)) return;
+    char shape[96], op[128];
+    snprintf(shape, sizeof shape, "%lldx%lldx%lld", (long long)m, (long long)k, (long long)n);
+    snprintf(op, sizeof op, "linear %s (%s)", s->name, b.kernel->name);
+    if (!kernel->accepts(&t.spec) || !cc_measures(c, op, shape)) return;
     setup(c, &t);
     const oq_planes planes = planes_of(&t);
     const size_t packed_bytes = b.kernel->packed_bytes(&t.spec);
@@ -466,9 +469,6 @@ static void bench_kernel(ccheck *c, const scheme_row *s, const oq_linear_kernel 
                                      .x = oq_tensor_make(x, &oq_dtype_bf16, m, k),
                                      .y = oq_tensor_make(y, &oq_dtype_bf16, m, n)};
     }
-    char shape[96], op[128];
-    snprintf(shape, sizeof shape, "%lldx%lldx%lld", (long long)m, (long long)k, (long long)n);
-    snprintf(op, sizeof op, "linear %s (%s)", s->name, b.kernel->name);
     cc_bench(c, op, shape, 2.0 * (double)m * (double)n * (double)k,
              (double)packed_bytes + 2.0 * (double)(m * k) + 2.0 * (double)(m * n), bench_run, &b);
     for (int64_t i = 0; i < b.sets; i++) {
