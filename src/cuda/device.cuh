@@ -26,6 +26,25 @@ static __device__ __forceinline__ uint32_t bf16_pair(float lo, float hi)
     return u;
 }
 
+/* Products and sums of pairs, each rounded once; of two bf16 numbers that is what f32 and a rounding give. */
+static __device__ __forceinline__ uint32_t bf16_times(uint32_t a, uint32_t b)
+{
+    __nv_bfloat162 x, y;
+    memcpy(&x, &a, 4), memcpy(&y, &b, 4);
+    x = __hmul2_rn(x, y);
+    memcpy(&a, &x, 4);
+    return a;
+}
+
+static __device__ __forceinline__ uint32_t bf16_plus(uint32_t a, uint32_t b)
+{
+    __nv_bfloat162 x, y;
+    memcpy(&x, &a, 4), memcpy(&y, &b, 4);
+    x = __hadd2_rn(x, y);
+    memcpy(&a, &x, 4);
+    return a;
+}
+
 /* N elements (1, or 8 with 16-byte aligned rows) from a view of f32 or bf16; the branch is uniform. */
 template <int N> static __device__ __forceinline__ void load(const oq_cu_view &v, int64_t at, float (&out)[N])
 {
@@ -96,6 +115,12 @@ static __device__ __forceinline__ float keep(const oq_cu_view &y, float x)
     return y.type == OQ_CU_BF16 ? bf16_round(x) : x;
 }
 
+/* Where a row starts; a view of one row is every row's. */
+static __device__ __forceinline__ int64_t row_start(const oq_cu_view &v, int64_t row)
+{
+    return v.rows == 1 ? 0 : row * v.ld;
+}
+
 /* N f32 parameters (weights, biases) from memory aligned to 16 bytes at multiples of eight. */
 template <int N> static __device__ __forceinline__ void load_f32(const float *p, int64_t at, float (&out)[N])
 {
@@ -138,6 +163,18 @@ template <class OP> static __device__ __forceinline__ float block_reduce(float x
     float r = OP::none;
     for (int i = 0; i < n_warps; i++) r = OP::join(r, part[i]);
     return r;
+}
+
+/* The same with one barrier: `part` is one of two that calls use in turn, so that nobody still reads it. */
+template <class OP> static __device__ __forceinline__ float row_reduce(float x, float *part)
+{
+    x = warp_reduce<OP>(x);
+    const int n_warps = (int)(blockDim.x >> 5);
+    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = x;
+    __syncthreads();
+    float r = OP::none;
+    for (int i = 0; i < n_warps; i++) r = OP::join(r, part[i]);
+    return n_warps == 1 ? x : r;
 }
 
 /* ---- host side ---- */

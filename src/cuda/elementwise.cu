@@ -83,12 +83,6 @@ extern "C" void oq_cu_glu(cudaStream_t stream, int kind, oq_cu_view y, oq_cu_vie
         each<1>(stream, y.rows, y.cols, glu_body<1>{kind, y, a, b});
 }
 
-/* Row of an operand that has one row for all, or one for each. */
-static __device__ __forceinline__ int64_t row_of(const oq_cu_view &v, int64_t r)
-{
-    return v.rows == 1 ? 0 : r * v.ld;
-}
-
 template <int N> struct modulate_body {
     oq_cu_view y, x, scale, shift;
     float one;
@@ -97,12 +91,12 @@ template <int N> struct modulate_body {
         float v[N], s[N];
         load<N>(x, r * x.ld + c, v);
         if (scale.rows) {
-            load<N>(scale, row_of(scale, r) + c, s);
+            load<N>(scale, row_start(scale, r) + c, s);
 #pragma unroll
             for (int i = 0; i < N; i++) v[i] *= one + s[i];
         }
         if (shift.rows) {
-            load<N>(shift, row_of(shift, r) + c, s);
+            load<N>(shift, row_start(shift, r) + c, s);
 #pragma unroll
             for (int i = 0; i < N; i++) v[i] += s[i];
         }
@@ -127,7 +121,7 @@ template <int N> struct add_gated_body {
         load<N>(x, i * x.ld + c, v);
         load<N>(r, i * r.ld + c, w);
         if (gate.rows) {
-            load<N>(gate, row_of(gate, i) + c, g);
+            load<N>(gate, row_start(gate, i) + c, g);
 #pragma unroll
             for (int j = 0; j < N; j++) w[j] = keep(y, g[j] * w[j]);
         }

@@ -91,6 +91,8 @@ typedef struct oq_cu_rows { /* oq_rows_args */
 } oq_cu_rows;
 bool oq_cu_rows_fits(const oq_cu_rows *a);
 void oq_cu_rows_run(cudaStream_t stream, const oq_cu_rows *a);
+/* The same for what fits and is bf16 throughout (rows_bf16.cu); false: it is not. */
+bool oq_cu_rows_bf16(cudaStream_t stream, const oq_cu_rows *a);
 /* q and k in place: norm of each head (weights NULL: none), then rope. False: not for this case, nothing was launched. */
 typedef struct oq_cu_qk {
     oq_cu_view q, k;

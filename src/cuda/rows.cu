@@ -3,18 +3,6 @@
  * each step rounds where the operation of its name would store, sums go the way of norm.cu's. */
 #include "cuda/quantize.cuh"
 
-/* block_reduce with one barrier: `part` is one of two that calls use in turn, so that nobody still reads it. */
-template <class OP> static __device__ __forceinline__ float row_reduce(float x, float *part)
-{
-    x = warp_reduce<OP>(x);
-    const int n_warps = (int)(blockDim.x >> 5);
-    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = x;
-    __syncthreads();
-    float r = OP::none;
-    for (int i = 0; i < n_warps; i++) r = OP::join(r, part[i]);
-    return n_warps == 1 ? x : r;
-}
-
 /* The row's norm in registers, as norm_row_wide of norm.cu; thread t of T has columns 8 (t + i T). */
 template <int CHUNKS>
 static __device__ __forceinline__ void normalise(float (&v)[CHUNKS][8], const oq_cu_step_norm &a,
@@ -58,11 +46,6 @@ static __device__ __forceinline__ void normalise(float (&v)[CHUNKS][8], const oq
     }
 }
 
-static __device__ __forceinline__ int64_t row_of(const oq_cu_view &v, int64_t row)
-{
-    return v.rows == 1 ? 0 : row * v.ld;
-}
-
 /* Registers for as many blocks a multiprocessor as keep memory busy. */
 template <int CHUNKS, int THREADS>
 __global__ void __launch_bounds__(THREADS, THREADS > 256 ? 1 : CHUNKS == 4 ? 3 : 5) rows_kernel(const __grid_constant__ oq_cu_rows a)
@@ -93,7 +76,7 @@ __global__ void __launch_bounds__(THREADS, THREADS > 256 ? 1 : CHUNKS == 4 ? 3 :
             if (c >= 8 * n_vec) break;
             float g[8];
             if (a.gate.rows) {
-                load<8>(a.gate, row_of(a.gate, row) + c, g);
+                load<8>(a.gate, row_start(a.gate, row) + c, g);
 #pragma unroll
                 for (int j = 0; j < 8; j++) r[i][j] = keep(a.x, __fmul_rn(g[j], r[i][j]));
             }
@@ -111,12 +94,12 @@ __global__ void __launch_bounds__(THREADS, THREADS > 256 ? 1 : CHUNKS == 4 ? 3 :
         if (c >= 8 * n_vec) break;
         float s[8];
         if (a.scale.rows) {
-            load<8>(a.scale, row_of(a.scale, row) + c, s);
+            load<8>(a.scale, row_start(a.scale, row) + c, s);
 #pragma unroll
             for (int j = 0; j < 8; j++) v[i][j] = __fmul_rn(v[i][j], __fadd_rn(a.one, s[j]));
         }
         if (a.shift.rows) {
-            load<8>(a.shift, row_of(a.shift, row) + c, s);
+            load<8>(a.shift, row_start(a.shift, row) + c, s);
 #pragma unroll
             for (int j = 0; j < 8; j++) v[i][j] = __fadd_rn(v[i][j], s[j]);
         }
@@ -151,6 +134,7 @@ extern "C" void oq_cu_rows_run(cudaStream_t stream, const oq_cu_rows *a)
 {
     const int64_t vec = a->x.cols / 8;
     const unsigned rows = (unsigned)a->x.rows;
+    if (oq_cu_rows_bf16(stream, a)) return;
     if (vec <= 256)
         rows_kernel<1, 256><<<rows, (unsigned)((vec + 31) / 32 * 32), 0, stream>>>(*a);
     else if (vec <= 512)
@@ -164,14 +148,15 @@ extern "C" void oq_cu_rows_run(cudaStream_t stream, const oq_cu_rows *a)
 /* ---- q and k on their way to an attention --------------------------------------------------------------- */
 
 /* LANES threads for each head of a row, thread t of them has columns 8 t. A block takes 256 / LANES heads of one row. */
-template <bool HALF, int LANES>
+template <bool HALF, int LANES, bool BF16>
 __global__ void __launch_bounds__(256) qk_kernel(const __grid_constant__ oq_cu_qk a, int q_heads, int heads)
 {
     const int which = (int)(blockIdx.y * (256 / LANES) + threadIdx.x / LANES);
     const int64_t row = blockIdx.x;
     const bool inside = which < heads; /* whole warps stay for the shuffles */
     const bool is_q = which < q_heads;
-    const oq_cu_view &x = is_q ? a.q : a.k;
+    oq_cu_view x = is_q ? a.q : a.k;
+    if (BF16) x.type = OQ_CU_BF16; /* known to the compiler: no question at each number */
     const int64_t at = row * x.ld + (is_q ? which : which - q_heads) * a.head_dim;
     const int t = inside ? (int)(threadIdx.x % LANES) : LANES;
     constexpr int n_vec = LANES, pairs = 4 * LANES;
@@ -225,14 +210,24 @@ __global__ void __launch_bounds__(256) qk_kernel(const __grid_constant__ oq_cu_q
     if (t < n_vec) store<8>(x, at + 8 * t, y);
 }
 
-template <int LANES> static void launch_qk(cudaStream_t stream, const oq_cu_qk *a, int64_t q_heads, int64_t heads)
+template <int LANES, bool BF16>
+static void launch_qk_of(cudaStream_t stream, const oq_cu_qk *a, int64_t q_heads, int64_t heads)
 {
     constexpr int PER_BLOCK = 256 / LANES;
     const dim3 grid((unsigned)a->q.rows, (unsigned)((heads + PER_BLOCK - 1) / PER_BLOCK));
     if (a->half)
-        qk_kernel<true, LANES><<<grid, 256, 0, stream>>>(*a, (int)q_heads, (int)heads);
+        qk_kernel<true, LANES, BF16><<<grid, 256, 0, stream>>>(*a, (int)q_heads, (int)heads);
     else
-        qk_kernel<false, LANES><<<grid, 256, 0, stream>>>(*a, (int)q_heads, (int)heads);
+        qk_kernel<false, LANES, BF16><<<grid, 256, 0, stream>>>(*a, (int)q_heads, (int)heads);
+}
+
+template <int LANES>
+static void launch_qk(cudaStream_t stream, const oq_cu_qk *a, int64_t q_heads, int64_t heads)
+{
+    if (a->q.type == OQ_CU_BF16 && a->k.type == OQ_CU_BF16)
+        launch_qk_of<LANES, true>(stream, a, q_heads, heads);
+    else
+        launch_qk_of<LANES, false>(stream, a, q_heads, heads);
 }
 
 extern "C" bool oq_cu_qk_norm_rope(cudaStream_t stream, const oq_cu_qk *a)
