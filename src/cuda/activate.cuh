@@ -11,7 +11,12 @@ enum { SILU, GELU_TANH, GELU_ERF, QUICK_GELU, TANH }; /* the order of oq_unary; 
  * is a hundredth of that rounding, and the exact ones cost more than the memory that an activation reads. */
 static __device__ __forceinline__ float sigmoid_of(float x, float u, bool brief)
 {
-    if (brief) return __fdividef(x, __fadd_rn(1.0f, __expf(u)));
+    if (brief) {
+        float power, inverse;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(u, 1.4426950408889634f)));
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(__fadd_rn(1.0f, power)));
+        return __fmul_rn(x, inverse);
+    }
     return x / __fadd_rn(1.0f, expf(u));
 }
 

@@ -54,15 +54,17 @@ template <int CHUNKS, bool PRE> __global__ void quantize_row_kernel(const __grid
     if (t == 0) a.scales[row] = c.scale;
 }
 
-/* Two numbers of a gated pair, or of an activation alone, rounded where the operations round. */
+/* What makes a row of bf16: nothing, one of the activations that networks have there, or any. */
+enum made { AS_IT_IS, BY_SILU, BY_GELU_TANH, BY_ANY };
+
+/* Two numbers of an activation, times two more where it is gated; each step rounds where its operation would store. */
+template <made MADE>
 static __device__ __forceinline__ uint32_t made_pair(int unary, uint32_t a, bool gated, uint32_t b)
 {
-    const float low = activate(unary, __uint_as_float(a << 16), true),
-                high = activate(unary, __uint_as_float(a & 0xffff0000u), true);
-    const uint32_t act = bf16_pair(low, high);
-    if (!gated) return act;
-    return bf16_pair(__fmul_rn(__uint_as_float(act << 16), __uint_as_float(b << 16)),
-                     __fmul_rn(__uint_as_float(act & 0xffff0000u), __uint_as_float(b & 0xffff0000u)));
+    const int kind = MADE == BY_SILU ? SILU : MADE == BY_GELU_TANH ? GELU_TANH : unary;
+    const uint32_t act = bf16_pair(activate(kind, __uint_as_float(a << 16), true),
+                                   activate(kind, __uint_as_float(a & 0xffff0000u), true));
+    return gated ? bf16_times(act, b) : act;
 }
 
 static __device__ __forceinline__ uint4 vector_at(const oq_cu_view &v, int64_t row, int64_t column)
@@ -70,29 +72,42 @@ static __device__ __forceinline__ uint4 vector_at(const oq_cu_view &v, int64_t r
     return __ldcs((const uint4 *)((const __nv_bfloat16 *)v.data + row * v.ld + column));
 }
 
-/* Eight bf16 numbers of the operand, as they lie in memory. */
-template <bool PRE>
-static __device__ __forceinline__ uint4 operand_bf16(const quantize_args &a, int64_t row, int64_t column)
+/* A number over its scale; one that was given may send it far beyond the codes. */
+template <bool GIVEN> static __device__ __forceinline__ float ratio(const coder &c, float x)
 {
-    if (!PRE || column < a.pre.from) return vector_at(a.x, row, column);
-    const bool gated = a.pre.b.rows != 0;
-    const uint4 x = vector_at(a.pre.a, row, column - a.pre.from),
-                y = gated ? vector_at(a.pre.b, row, column - a.pre.from) : make_uint4(0, 0, 0, 0);
-    return make_uint4(made_pair(a.pre.unary, x.x, gated, y.x), made_pair(a.pre.unary, x.y, gated, y.y),
-                      made_pair(a.pre.unary, x.z, gated, y.z), made_pair(a.pre.unary, x.w, gated, y.w));
+    return GIVEN ? quotient(x, c.divisor, c.factor) : quotient_in_range(x, c.divisor, c.factor);
 }
 
-/* The same for rows of bf16 to e4m3 under a scale per row, where arithmetic, not memory, is what costs: numbers stay packed
- * in pairs until they are divided, and magnitudes are compared as the integers that they are (a NaN's is the largest). */
-template <int CHUNKS, bool PRE> __global__ void quantize_bf16_kernel(const __grid_constant__ quantize_args a)
+/* The same for rows of bf16 to e4m3 under a scale per row or a given one, where arithmetic, not memory, is what costs: numbers
+ * stay packed in pairs until they are divided, and magnitudes are compared as the integers that they are (a NaN's is the
+ * largest). A given scale wants the largest one too: what is not finite is told by the row's scale. */
+template <int CHUNKS, made MADE, bool GIVEN> __global__ void quantize_bf16_kernel(const __grid_constant__ quantize_args a)
 {
     const int64_t row = blockIdx.x;
     const int n_vec = (int)(a.x.cols / 8), t = (int)threadIdx.x, step = (int)blockDim.x;
-    uint4 v[CHUNKS];
+    const bool gated = MADE != AS_IT_IS && a.pre.b.rows != 0;
+    uint4 v[CHUNKS], gate[CHUNKS];
     uint32_t most = 0;
 #pragma unroll
-    for (int i = 0; i < CHUNKS; i++)
-        v[i] = t + i * step < n_vec ? operand_bf16<PRE>(a, row, 8 * (t + i * step)) : make_uint4(0, 0, 0, 0);
+    for (int i = 0; i < CHUNKS; i++) { /* all loads first */
+        const int64_t column = 8 * (t + i * step), from = column - a.pre.from;
+        v[i] = gate[i] = make_uint4(0, 0, 0, 0);
+        if (t + i * step >= n_vec) continue;
+        if (MADE == AS_IT_IS || from < 0) {
+            v[i] = vector_at(a.x, row, column);
+            continue;
+        }
+        v[i] = vector_at(a.pre.a, row, from);
+        if (gated) gate[i] = vector_at(a.pre.b, row, from);
+    }
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++) {
+        if (MADE == AS_IT_IS || t + i * step >= n_vec || 8 * (t + i * step) < a.pre.from) continue;
+        v[i] = make_uint4(made_pair<MADE>(a.pre.unary, v[i].x, gated, gate[i].x),
+                          made_pair<MADE>(a.pre.unary, v[i].y, gated, gate[i].y),
+                          made_pair<MADE>(a.pre.unary, v[i].z, gated, gate[i].z),
+                          made_pair<MADE>(a.pre.unary, v[i].w, gated, gate[i].w));
+    }
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
         const uint32_t w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
@@ -101,7 +116,8 @@ template <int CHUNKS, bool PRE> __global__ void quantize_bf16_kernel(const __gri
     }
     most = max(most & 0xffffu, most >> 16);
     const float amax = block_reduce<op_max>(bf16_bits(most));
-    const coder c = coder_for(false, OQ_CU_ACT_TOKEN, amax, 0.0f);
+    const coder c = GIVEN ? coder_for(false, OQ_CU_ACT_STATIC, amax, *a.given)
+                          : coder_for(false, OQ_CU_ACT_TOKEN, amax, 0.0f);
     uint2 *const codes = (uint2 *)(a.codes + row * a.x.cols);
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
@@ -110,8 +126,8 @@ template <int CHUNKS, bool PRE> __global__ void quantize_bf16_kernel(const __gri
         uint32_t q[4];
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            q[j] = e4m3_pair(quotient_in_range(__uint_as_float(w[j] << 16), c.divisor, c.factor),
-                             quotient_in_range(__uint_as_float(w[j] & 0xffff0000u), c.divisor, c.factor));
+            q[j] = e4m3_pair(ratio<GIVEN>(c, __uint_as_float(w[j] << 16)),
+                             ratio<GIVEN>(c, __uint_as_float(w[j] & 0xffff0000u)));
         codes[t + i * step] = make_uint2(q[0] | q[1] << 16, q[2] | q[3] << 16);
     }
     if (t == 0) a.scales[row] = c.scale;
@@ -177,21 +193,39 @@ static unsigned threads_for(int64_t vec, int64_t chunks)
     return (unsigned)((vec + 32 * chunks - 1) / (32 * chunks) * 32);
 }
 
-template <bool PRE> static void quantize_bf16(cudaStream_t stream, const quantize_args &a)
+template <made MADE, bool GIVEN> static void quantize_bf16(cudaStream_t stream, const quantize_args &a)
 {
     const int64_t vec = a.x.cols / 8;
     const unsigned rows = (unsigned)a.x.rows;
     if (vec <= 128)
-        quantize_bf16_kernel<1, PRE><<<rows, threads_for(vec, 1), 0, stream>>>(a);
+        quantize_bf16_kernel<1, MADE, GIVEN><<<rows, threads_for(vec, 1), 0, stream>>>(a);
     else if (vec <= 2048)
-        quantize_bf16_kernel<4, PRE><<<rows, threads_for(vec, 4), 0, stream>>>(a);
+        quantize_bf16_kernel<4, MADE, GIVEN><<<rows, threads_for(vec, 4), 0, stream>>>(a);
     else
-        quantize_bf16_kernel<8, PRE><<<rows, threads_for(vec, 8), 0, stream>>>(a);
+        quantize_bf16_kernel<8, MADE, GIVEN><<<rows, threads_for(vec, 8), 0, stream>>>(a);
 }
 
-static bool takes_bf16(const quantize_args &a)
+/* False: not bf16 to e4m3. */
+template <made MADE> static bool quantize_packed(cudaStream_t stream, const quantize_args &a)
 {
-    return a.x.type == OQ_CU_BF16 && a.kind == OQ_CU_ACT_TOKEN && !a.integer;
+    if (a.x.type != OQ_CU_BF16 || a.integer) return false;
+    if (a.kind == OQ_CU_ACT_STATIC)
+        quantize_bf16<MADE, true>(stream, a);
+    else
+        quantize_bf16<MADE, false>(stream, a);
+    return true;
+}
+
+static bool quantize_made(cudaStream_t stream, const quantize_args &a)
+{
+    switch (a.pre.unary) {
+    case SILU:
+        return quantize_packed<BY_SILU>(stream, a);
+    case GELU_TANH:
+        return quantize_packed<BY_GELU_TANH>(stream, a);
+    default:
+        return quantize_packed<BY_ANY>(stream, a);
+    }
 }
 
 template <bool PRE> static void quantize_rows(cudaStream_t stream, const quantize_args &a)
@@ -215,8 +249,8 @@ extern "C" void oq_cu_quantize(cudaStream_t stream, oq_cu_type code, oq_cu_act_s
     const int64_t vec = x.cols / 8;
     if (kind == OQ_CU_ACT_GROUP)
         quantize_groups(stream, a, eight);
-    else if (eight && vec <= 4096 && takes_bf16(a))
-        quantize_bf16<false>(stream, a);
+    else if (eight && vec <= 4096 && quantize_packed<AS_IT_IS>(stream, a))
+        return;
     else if (eight && vec <= 4096)
         quantize_rows<false>(stream, a);
     else
@@ -233,9 +267,6 @@ extern "C" bool oq_cu_quantize_pre(cudaStream_t stream, oq_cu_type code, oq_cu_a
     if (x.rows <= 0) return true;
     const quantize_args a = {x, (uint8_t *)codes, scales, static_scale, kind, code == OQ_CU_I8, *pre};
     const bool same = pre->a.type == x.type && (!pre->b.rows || pre->b.type == x.type);
-    if (same && takes_bf16(a))
-        quantize_bf16<true>(stream, a);
-    else
-        quantize_rows<true>(stream, a);
+    if (!same || !quantize_made(stream, a)) quantize_rows<true>(stream, a);
     return true;
 }
