@@ -119,7 +119,7 @@ void oq_cu_decode(cudaStream_t stream, void *dst, const oq_cu_codes *w);
 void oq_cu_scale_rows(cudaStream_t stream, oq_cu_view y, const void *acc, bool floating, const float *sx,
                       const float *sw, const float *bias);
 
-/* ---- group_decode.cu, group_small.cu: weights that stay compressed ------------------------------------- */
+/* ---- group_decode.cu, group_small.cu, group_row.cu: weights that stay compressed ------------------------------------- */
 typedef enum oq_cu_code { OQ_CU_E2M1, OQ_CU_NF4, OQ_CU_FP4, OQ_CU_INT, OQ_CU_CODE_E4M3, OQ_CU_N_CODES } oq_cu_code;
 typedef enum oq_cu_scale {
     OQ_CU_SCALE_F32,
@@ -152,6 +152,8 @@ void oq_cu_group_decode(cudaStream_t stream, oq_cu_view dst, const oq_cu_group *
 /* y = x . W^T + bias for few rows of bf16, k a multiple of 128; false: not for this case, nothing was launched. */
 bool oq_cu_group_small_fits(const oq_cu_group *w, oq_cu_view x, oq_cu_view y);
 bool oq_cu_group_small(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w, const float *bias);
+/* The same for up to eight rows and four-bit integers alone (group_row.cu). */
+bool oq_cu_group_row(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w, const float *bias);
 
 /* The same for up to hundreds of rows, on Hopper alone; `work` holds oq_cu_group_wgmma_work bytes. */
 size_t oq_cu_group_wgmma_work(int64_t m, int64_t k);

@@ -1,5 +1,5 @@
 /* linear_wgroup_abf16_sm80.c -- group formats (MX, NVFP4, NF4, FP4, integers) and GGUF's blocks, their weights compressed in
- * device memory. Few rows: group_small.cu, gguf.cu; up to hundreds on Hopper: group_wgmma.cu. More: the weights are
+ * device memory. Few rows: group_row.cu, group_small.cu, gguf.cu; up to hundreds on Hopper: group_wgmma.cu. More: the weights are
  * decoded, a piece at a time, to scratch (to bf16 with one rounding, or to f32 for F32 activations), then cuBLASLt. Activations that the scheme quantizes in blocks are rounded to what their
  * codes and scales stand for, which is exact in bf16 for MX. */
 #include "base/size.h"
@@ -160,6 +160,7 @@ static bool run_compressed(oq_device *d, const oq_linear_args *a, oq_tensor x, c
     const oq_cu_view xv = oq_cuda_view(x), yv = oq_cuda_view(a->y);
     const oq_cu_group *const w = &weights->group;
     if (weights->blocks) return oq_cu_gguf_small(d->stream, yv, xv, &weights->gguf, a->bias);
+    if (oq_cu_group_row(d->stream, yv, xv, w, a->bias)) return true;
     if (x.rows <= FEW_ROWS || (x.rows <= FEW_ROWS_SM80 && !hopper))
         return oq_cu_group_small(d->stream, yv, xv, w, a->bias);
     return hopper && x.rows <= SOME_ROWS && oq_cu_group_wgmma_work(x.rows, w->k) <= weight_bytes(a->spec) &&
