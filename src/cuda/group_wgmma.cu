@@ -1,13 +1,12 @@
 /* group_wgmma.cu -- y = x . W^T for tens to hundreds of rows of x and compressed weights, on Hopper: each weight is read
- * and decoded once. Two warpgroups keep 64 rows of W each as the register operand: codes come straight from memory, become
- * bf16 (number times scale, rounded once) and are multiplied with up to 256 rows of x, whose tiles one more warp fetches
- * with the copy engine. Columns of x are permuted in every sixteen so that they meet the codes' order. */
+ * and decoded once, or twice. Two or three warpgroups keep 64 rows of W each as the register operand: codes come straight
+ * from memory, become bf16 (number times scale, rounded once) and are multiplied with up to 256 rows of x, whose tiles one
+ * more warp fetches with the copy engine. Columns of x are permuted in every sixteen so that they meet the codes' order. */
 #include "cuda/group.cuh"
 #include "cuda/wgmma.cuh"
 
-#define THREADS 384 /* two warpgroups that multiply, and the loader's */
-#define TILE_N  128 /* rows of W: two warpgroups of 64 */
-#define TILE_K  64  /* columns of a tile of x: 128 bytes */
+#define GROUP_N 64 /* rows of W of a warpgroup; G of them multiply, one more loads */
+#define TILE_K  64 /* columns of a tile of x: 128 bytes */
 
 struct group_args {
     oq_cu_group w;
@@ -137,14 +136,14 @@ static __device__ void finish(const group_args &a, const float (&acc)[M / 2], ui
     }
 }
 
-template <int BITS, scale_layout L, int M>
+template <int BITS, scale_layout L, int M, int G>
 static __device__ void multiply(const group_args &a, uint32_t base, uint8_t *shared, const float *table,
                                 const float *map, int group)
 {
     using R = ring<M>;
     const uint32_t full = base + R::AT_BAR, free = full + 8 * R::STAGES;
     const int t = (int)threadIdx.x % 128, lane = t & 31, q = lane & 3;
-    const int64_t n0 = (int64_t)blockIdx.x * TILE_N + group * 64, r = n0 + t / 32 * 16 + lane / 4;
+    const int64_t n0 = ((int64_t)blockIdx.x * G + group) * GROUP_N, r = n0 + t / 32 * 16 + lane / 4;
     const int64_t row[2] = {min(r, a.w.n - 1), min(r + 8, a.w.n - 1)};
     const bool speaker = t == 0, integers = a.w.zeros != nullptr || BITS == 8;
     const shared_scale<L> shares = shared_scale_of<L>(a.w, row, map);
@@ -152,7 +151,7 @@ static __device__ void multiply(const group_args &a, uint32_t base, uint8_t *sha
 #pragma unroll
     for (int i = 0; i < M / 2; i++) acc[i] = 0.0f;
     constexpr int DEPTH =
-        M == 256 || BITS == 8 ? 2 : 3; /* blocks under way; a slot is filled again when it was used */
+        M == 256 || BITS == 8 || G == 3 ? 2 : 3; /* blocks under way; a slot is filled again when it was used */
     part<BITS, L> slot[DEPTH];
     uint32_t f[2][4][4] =
         {}; /* operands of the halves of a block: one is multiplied while the other is made */
@@ -194,14 +193,14 @@ static __device__ void multiply(const group_args &a, uint32_t base, uint8_t *sha
     }
     wgmma_wait<0>();
     hold(acc);
-    asm volatile("bar.sync 3, 256;" ::
-                     : "memory"); /* nobody reads a stage any more: they hold the result now */
+    asm volatile("bar.sync 4, %0;" ::"n"(G * 128)
+                 : "memory"); /* nobody reads a stage any more: they hold the result now */
     finish<M>(a, acc, shared, group, n0, (int64_t)blockIdx.y * M);
 }
 #endif
 
-template <int BITS, scale_layout L, int M>
-__global__ void __launch_bounds__(THREADS, 1)
+template <int BITS, scale_layout L, int M, int G>
+__global__ void __launch_bounds__(128 * (G + 1), 1)
     group_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ group_args a)
 {
 #if HOPPER
@@ -215,17 +214,17 @@ __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0) {
         for (uint32_t s = 0; s < R::STAGES; s++) {
             barrier_init(base + R::AT_BAR + 8 * s, 1);
-            barrier_init(base + R::AT_BAR + 8 * (R::STAGES + s), 2);
+            barrier_init(base + R::AT_BAR + 8 * (R::STAGES + s), G);
         }
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     __syncthreads();
-    if (group == 2) {
+    if (group == G) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        if (threadIdx.x == 256) load_all<M>(a, base, &x, (int)blockIdx.y * M);
+        if (threadIdx.x == 128 * G) load_all<M>(a, base, &x, (int)blockIdx.y * M);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        multiply<BITS, L, M>(a, base, shared + (base - at), table, map, group);
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(G == 2 ? 240 : 160));
+        multiply<BITS, L, M, G>(a, base, shared + (base - at), table, map, group);
     }
 #endif
 }
@@ -237,7 +236,7 @@ extern "C" size_t oq_cu_group_wgmma_work(int64_t m, int64_t k)
     return (size_t)(m * k) * 2;
 }
 
-template <int BITS, scale_layout L, int M>
+template <int BITS, scale_layout L, int M, int G>
 static bool launch(cudaStream_t stream, const oq_cu_view &x, void *work, const group_args &a,
                    encode_fn encode)
 {
@@ -246,26 +245,37 @@ static bool launch(cudaStream_t stream, const oq_cu_view &x, void *work, const g
     const cuuint32_t box[2] = {TILE_K, M}, one[2] = {1, 1};
     CUtensorMap map;
     constexpr int bytes = (int)ring<M>::BYTES;
-    static_assert(ring<M>::AT_BAR >= 2 * M * 72 * 2, "the result fits where the stages were");
+    static_assert(ring<M>::AT_BAR >= G * M * 72 * 2, "the result fits where the stages were");
     if (encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, work, size, stride, box, one,
                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS ||
-        cudaFuncSetAttribute(group_kernel<BITS, L, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) !=
+        cudaFuncSetAttribute(group_kernel<BITS, L, M, G>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) !=
             cudaSuccess)
         return false;
     permute_kernel<<<blocks_for(x.rows * ld / 16, 256, 132 * 8), 256, 0, stream>>>((__nv_bfloat16 *)work, x,
                                                                                    ld);
-    const dim3 grid((unsigned)((a.w.n + TILE_N - 1) / TILE_N), (unsigned)((x.rows + M - 1) / M));
-    group_kernel<BITS, L, M><<<grid, THREADS, bytes, stream>>>(map, a);
+    const dim3 grid((unsigned)((a.w.n + G * GROUP_N - 1) / (G * GROUP_N)), (unsigned)((x.rows + M - 1) / M));
+    group_kernel<BITS, L, M, G><<<grid, 128 * (G + 1), bytes, stream>>>(map, a);
     return true;
+}
+
+/* Multiplications that the multiprocessor with most tiles of m x n makes, in units of 64 x 64: all of them wait for it. */
+static int64_t longest(const oq_cu_view &x, int64_t n, int m, int tile_n)
+{
+    constexpr int64_t MULTIPROCESSORS = 132;
+    const int64_t tiles = (n + tile_n - 1) / tile_n * ((x.rows + m - 1) / m);
+    return (tiles + MULTIPROCESSORS - 1) / MULTIPROCESSORS * (m / 64) * (tile_n / 64);
 }
 
 template <int BITS, scale_layout L>
 static bool run(cudaStream_t stream, const oq_cu_view &x, void *work, const group_args &a, encode_fn encode)
 {
-    if (x.rows <= 64) return launch<BITS, L, 64>(stream, x, work, a, encode);
-    if (x.rows <= 128) return launch<BITS, L, 128>(stream, x, work, a, encode);
-    return launch<BITS, L, 256>(stream, x, work, a, encode);
+    if (x.rows <= 64) return launch<BITS, L, 64, 2>(stream, x, work, a, encode);
+    if (x.rows <= 128) return launch<BITS, L, 128, 2>(stream, x, work, a, encode);
+    /* tiles of 128 x 192 decode each weight twice as often: only where a multiprocessor's share is that much smaller */
+    if (10 * longest(x, a.w.n, 128, 192) < 9 * longest(x, a.w.n, 256, 128))
+        return launch<BITS, L, 128, 3>(stream, x, work, a, encode);
+    return launch<BITS, L, 256, 2>(stream, x, work, a, encode);
 }
 
 extern "C" bool oq_cu_group_wgmma(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w,
