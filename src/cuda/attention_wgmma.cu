@@ -80,24 +80,23 @@ static __device__ void load_all(uint32_t base, const barriers &b, const CUtensor
     }
 }
 
-/* s = q k^T for 64 queries and 128 keys. */
-template <int D> static __device__ __forceinline__ void product_qk(float (&s)[64], uint32_t q, uint32_t k)
+/* s = q k^T for 64 queries and 128 keys. Operands are descriptors, in which a step is an addition. */
+template <int D> static __device__ __forceinline__ void product_qk(float (&s)[64], uint64_t q, uint64_t k)
 {
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
         const uint32_t half = i / 4, step = (i % 4) * 32;
-        wgmma(s, descriptor(q + half * TILE_Q * 128 + step, 16),
-              descriptor(k + half * TILE_KV * 128 + step, 16), i > 0);
+        wgmma(s, q + ((half * TILE_Q * 128 + step) >> 4), k + ((half * TILE_KV * 128 + step) >> 4), i > 0);
     }
 }
 
 /* o += p v for 64 queries: p in registers, v with its rows as the summed dimension. */
 template <int D>
-static __device__ __forceinline__ void product_pv(float (&o)[D / 2], const uint32_t (&p)[32], uint32_t v)
+static __device__ __forceinline__ void product_pv(float (&o)[D / 2], const uint32_t (&p)[32], uint64_t v)
 {
 #pragma unroll
     for (int i = 0; i < TILE_KV / 16; i++)
-        wgmma(o, p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3], descriptor(v + i * 2048, TILE_KV * 128));
+        wgmma(o, p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3], v + (i * 2048 >> 4));
 }
 
 struct row_state { /* of rows r and r + 8 of this thread's fragment */
@@ -151,7 +150,9 @@ static __device__ void multiply(const wgmma_args &a, uint32_t base, const barrie
                                 const tile_list &tiles, int head)
 {
     using L = layout<D>;
-    const uint32_t q = base + (uint32_t)group * 64 * 128;
+    const uint64_t q = descriptor(base + (uint32_t)group * 64 * 128, 16), k = descriptor(base + L::AT_K, 16),
+                   v = descriptor(base + L::AT_V, TILE_KV * 128);
+    constexpr uint64_t STAGE = L::KV >> 4;
     const bool speaker = threadIdx.x % 128 == 0;
     float o[D / 2], s[64], shrink[2];
     uint32_t p[32];
@@ -164,7 +165,7 @@ static __device__ void multiply(const wgmma_args &a, uint32_t base, const barrie
     barrier_wait(b.k_full, 0);
     turn_wait(group);
     wgmma_fence();
-    product_qk<D>(s, q, base + L::AT_K);
+    product_qk<D>(s, q, k);
     wgmma_commit();
     turn_pass(group);
     wgmma_wait<0>();
@@ -178,12 +179,12 @@ static __device__ void multiply(const wgmma_args &a, uint32_t base, const barrie
         const uint32_t k_stage = (uint32_t)t % STAGES, k_phase = (uint32_t)t / STAGES & 1;
         const uint32_t v_stage = (uint32_t)(t - 1) % STAGES, v_phase = (uint32_t)(t - 1) / STAGES & 1;
         barrier_wait(b.k_full + 8 * k_stage, k_phase);
+        barrier_wait(b.v_full + 8 * v_stage, v_phase); /* long there; the other group should not wait for the look */
         turn_wait(group);
         wgmma_fence();
-        product_qk<D>(s, q, base + L::AT_K + k_stage * L::KV);
+        product_qk<D>(s, q, k + k_stage * STAGE);
         wgmma_commit();
-        barrier_wait(b.v_full + 8 * v_stage, v_phase);
-        product_pv<D>(o, p, base + L::AT_V + v_stage * L::KV);
+        product_pv<D>(o, p, v + v_stage * STAGE);
         wgmma_commit();
         turn_pass(group);
         wgmma_wait<1>();
@@ -191,6 +192,7 @@ static __device__ void multiply(const wgmma_args &a, uint32_t base, const barrie
         if (speaker) barrier_arrive(b.k_free + 8 * k_stage);
         hide_tail(s, (int64_t)tiles.at(t) * TILE_KV, a.n_kv);
         soften(s, st, shrink, a.scale);
+        after(st.sum[0] + st.sum[1]);
         wgmma_wait<0>();
         hold(o);
         if (speaker) barrier_arrive(b.v_free + 8 * v_stage);
@@ -201,7 +203,7 @@ static __device__ void multiply(const wgmma_args &a, uint32_t base, const barrie
     const uint32_t v_stage = (uint32_t)(tiles.n - 1) % STAGES, v_phase = (uint32_t)(tiles.n - 1) / STAGES & 1;
     barrier_wait(b.v_full + 8 * v_stage, v_phase);
     wgmma_fence();
-    product_pv<D>(o, p, base + L::AT_V + v_stage * L::KV);
+    product_pv<D>(o, p, v + v_stage * STAGE);
     wgmma_commit();
     wgmma_wait<0>();
     hold(o);

@@ -49,6 +49,15 @@ template <int N> static __device__ __forceinline__ void hold(int (&d)[N])
     for (int i = 0; i < N; i++) asm volatile("" : "+r"(d[i])::"memory");
 }
 
+/* What follows waits until `sum`, which is not negative, is there: the assembler moves a wait for products up to where its
+ * block begins, since no number depends on it, and then nothing is done beside them. This mask is a number, and full. */
+static __device__ __forceinline__ void after(float sum)
+{
+    asm volatile("{ .reg .b32 m; .reg .pred p; setp.lt.f32 p, %0, 0f00000000; selp.b32 m, 0, -1, p; bar.warp.sync m; }" ::"f"(
+                     sum)
+                 : "memory");
+}
+
 /* Shared-memory matrix in rows of 128 bytes with the 128-byte swizzle. `leading` is the distance between blocks of 64
  * columns where rows are the summed dimension (values), unused otherwise. */
 static __device__ __forceinline__ uint64_t descriptor(uint32_t at, uint32_t leading)
