@@ -13,6 +13,12 @@
 #define STAGES  4
 #define THREADS 384          /* loader, and two warpgroups of 64 queries */
 #define BYTES   (TILE * DIM) /* of a tile of codes */
+#define HALF    8            /* pairs of columns whose probabilities are made while the values are still multiplied */
+#define SPARED  4            /* of so many pairs of probabilities one comes from multiplications */
+/* 2^x for |x| <= 1/2, relative error 0.0017 */
+#define POLY0 1.0004427f
+#define POLY1 0.70343643f
+#define POLY2 0.23842251f
 
 struct fp8_args {
     oq_cu_view o;
@@ -28,7 +34,9 @@ struct fp8_args {
 #define AT_K   BYTES
 #define AT_V   (AT_K + STAGES * BYTES)
 #define AT_BAR (AT_V + STAGES * BYTES)
-#define SHARED (AT_BAR + 8 * (1 + 4 * STAGES) + 1024) /* and room to align */
+#define AT_NOTE (AT_BAR + 8 * (2 + 4 * STAGES)) /* what the loader writes beside a tile of keys */
+#define SHARED (AT_NOTE + 16 * STAGES + 1024)   /* and room to align */
+#define SLOT   (BYTES >> 4)                     /* from one stage to the next in a descriptor */
 
 #if HOPPER
 struct barriers { /* of 8 bytes each */
@@ -42,6 +50,18 @@ static __device__ __forceinline__ float exp2_fast(float x)
     return y;
 }
 
+/* The same by multiplications, within 2^-9: codes of three bits are made of it. The special unit gives 16 results a cycle and
+ * is what the products wait for, so it is spared a part of them. Below 2^-120, and for a NaN, which other columns of the
+ * row have too: next to nothing. */
+static __device__ __forceinline__ float exp2_by_parts(float x)
+{
+    x = fmaxf(x, -120.0f);
+    const float shifted = x + 12582912.0f; /* 1.5 * 2^23: the nearest integer is in its last bits */
+    const float part = x - (shifted - 12582912.0f);
+    const float p = fmaf(fmaf(POLY2, part, POLY1), part, POLY0);
+    return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
+}
+
 /* Named barriers 1 and 2: whose turn it is at the tensor cores. */
 static __device__ __forceinline__ void turn_wait(int group)
 {
@@ -53,16 +73,62 @@ static __device__ __forceinline__ void turn_pass(int group)
     asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
 }
 
+/* What the scales of a tile make of its scores and probabilities, and its keys that are there. The loader works it out,
+ * since nobody waits for that. */
+struct note {
+    float scores, lift, unlift;
+    int left;
+};
+
+static __device__ __forceinline__ note note_of(const fp8_args &a, const float *k, const float *v, float of_q,
+                                               float largest, int tile)
+{
+    /* Scales are powers of two. A block whose values are 2^-40 of the largest, or zeros, adds nothing either way; a NaN is
+     * in `largest` too, and comes back at the end. */
+    const float ratio = fmaxf(v[tile / 2] / largest, 0x1p-40f);
+    return {of_q * k[tile / 2], (float)((int)(__float_as_uint(ratio) >> 23) - 127 + 8), 1.0f / (256.0f * ratio),
+            (int)min(a.n_kv - (int64_t)tile * TILE, (int64_t)TILE)};
+}
+
+static __device__ __forceinline__ void note_write(uint32_t at, const note &n)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(n.scores), "f"(n.lift), "f"(n.unlift),
+                 "r"(n.left)
+                 : "memory");
+}
+
+static __device__ __forceinline__ note note_read(uint32_t at)
+{
+    note n;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(n.scores), "=f"(n.lift), "=f"(n.unlift), "=r"(n.left)
+                 : "r"(at)
+                 : "memory");
+    return n;
+}
+
+/* The largest scale of the values that a head reads; by a whole warp. */
+static __device__ __forceinline__ float largest_of(const float *v_scale, int n)
+{
+    float largest = 0.0f;
+    for (int i = (int)threadIdx.x & 31; i < n; i += 32) largest = op_max::join(v_scale[i], largest);
+    return warp_reduce<op_max>(largest);
+}
+
 static __device__ void load_all(uint32_t base, const barriers &b, const CUtensorMap *q, const CUtensorMap *k,
-                                const CUtensorMap *v, const fp8_args &a, int head, const tile_list &tiles)
+                                const CUtensorMap *v, const fp8_args &a, int head, const tile_list &tiles, float largest)
 {
     const int kv_head = head / a.kv_share;
+    const float *const k_scale = a.k_scale + kv_head * a.kv_blocks, *const v_scale = a.v_scale + kv_head * a.kv_blocks;
     barrier_expect(b.q, BYTES);
     tensor_load(base, q, 0, (head * a.q_blocks + (int)blockIdx.x) * TILE, b.q);
+    const float of_q = a.q_scale[head * a.q_blocks + (int)blockIdx.x] * a.scale;
     for (int t = 0; t < tiles.n; t++) {
         const uint32_t s = (uint32_t)t % STAGES, phase = ((uint32_t)t / STAGES & 1) ^ 1;
-        const int key = tiles.at(t) * TILE;
+        const int tile = tiles.at(t), key = tile * TILE;
+        const note n = note_of(a, k_scale, v_scale, of_q, largest, tile);
         barrier_wait(b.k_free + 8 * s, phase);
+        note_write(base + AT_NOTE + 16 * s, n); /* before the arrival that tells of it */
         barrier_expect(b.k_full + 8 * s, BYTES);
         tensor_load(base + AT_K + s * BYTES, k, 0, kv_head * a.kv_blocks * 256 + key, b.k_full + 8 * s);
         barrier_wait(b.v_free + 8 * s, phase);
@@ -71,49 +137,69 @@ static __device__ void load_all(uint32_t base, const barriers &b, const CUtensor
     }
 }
 
-static __device__ __forceinline__ void product_qk(float (&s)[64], uint32_t q, uint32_t k)
+/* Steps of 32 columns, or keys: 32 bytes further in the descriptors. */
+static __device__ __forceinline__ void product_qk(float (&s)[64], uint64_t q, uint64_t k)
 {
 #pragma unroll
-    for (int i = 0; i < DIM / 32; i++)
-        wgmma_e4m3(s, descriptor(q + i * 32, 16), descriptor(k + i * 32, 16), i > 0);
+    for (int i = 0; i < DIM / 32; i++) wgmma_e4m3(s, q + 2 * i, k + 2 * i, i > 0);
 }
 
-static __device__ __forceinline__ void product_pv(float (&o)[64], const uint32_t (&p)[16], uint32_t v)
+static __device__ __forceinline__ void product_pv(float (&o)[64], const uint32_t (&p)[16], uint64_t v)
 {
 #pragma unroll
-    for (int i = 0; i < TILE / 32; i++) wgmma_e4m3(o, p + 4 * i, descriptor(v + i * 32, 16), i > 0);
+    for (int i = 0; i < TILE / 32; i++) wgmma_e4m3(o, p + 4 * i, v + 2 * i, i > 0);
 }
 
 struct row_state { /* of rows r and r + 8 of this thread's fragment; the maximum in powers of two */
     float top[2], sum[2];
 };
 
-/* Scores times `scale` become powers of two below the running maximum, times 2^lift; returns by how much earlier sums
- * shrink. */
-static __device__ __forceinline__ void soften(float (&s)[64], row_state &st, float (&shrink)[2], float scale,
-                                              float lift, float unlift)
+/* The exponents' offset by row, and by how much earlier sums shrink. */
+struct softening {
+    float base[2], shrink[2], add[2];
+};
+
+static __device__ __forceinline__ softening next_top(const float (&s)[64], row_state &st, const note &c)
 {
+    softening f;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float t = s[2 * h];
+        float four[4]; /* short chains */
 #pragma unroll
-        for (int n = 0; n < 16; n++) t = fmaxf(t, fmaxf(s[4 * n + 2 * h], s[4 * n + 2 * h + 1]));
+        for (int n = 0; n < 4; n++) four[n] = fmaxf(s[4 * n + 2 * h], s[4 * n + 2 * h + 1]);
+#pragma unroll
+        for (int n = 4; n < 16; n++) four[n & 3] = fmaxf(four[n & 3], fmaxf(s[4 * n + 2 * h], s[4 * n + 2 * h + 1]));
+        float t = fmaxf(fmaxf(four[0], four[1]), fmaxf(four[2], four[3]));
         t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 1));
         t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 2));
-        const float now = fmaxf(st.top[h], t * scale), base = lift - now;
-        shrink[h] = exp2_fast(st.top[h] - now);
+        const float now = fmaxf(st.top[h], t * c.scores);
+        f.base[h] = c.lift - now;
+        f.shrink[h] = exp2_fast(st.top[h] - now);
+        f.add[h] = 0.0f;
         st.top[h] = now;
-        float add = 0.0f;
-#pragma unroll
-        for (int n = 0; n < 16; n++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float &x = s[4 * n + 2 * h + e];
-                x = exp2_fast(fmaf(x, scale, base));
-                add += x;
-            }
-        st.sum[h] = fmaf(st.sum[h], shrink[h], add * unlift);
     }
+    return f;
+}
+
+/* Scores of columns 8 FIRST on, to 8 END, times `scores` become powers of two below the running maximum, times 2^lift. */
+template <int FIRST, int END>
+static __device__ __forceinline__ void soften(float (&s)[64], softening &f, const note &c)
+{
+#pragma unroll
+    for (int n = FIRST; n < END; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float &x = s[4 * n + i];
+            x = fmaf(x, c.scores, f.base[i / 2]);
+            x = n % SPARED == SPARED - 1 ? exp2_by_parts(x) : exp2_fast(x);
+            f.add[i / 2] += x;
+        }
+}
+
+static __device__ __forceinline__ void add_up(row_state &st, const softening &f, const note &c)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) st.sum[h] = fmaf(st.sum[h], f.shrink[h], f.add[h] * c.unlift);
 }
 
 /* As codes: registers of a step of 32 keys are rows r, r + 8 of its first sixteen, then of its second. */
@@ -134,45 +220,24 @@ static __device__ __forceinline__ void pack(uint32_t (&p)[16], const float (&s)[
             }
 }
 
-/* Keys at and beyond n_kv in the tile that starts at key0. */
-static __device__ __forceinline__ void hide_tail(float (&s)[64], int64_t key0, int64_t n_kv)
+/* Keys of a tile that has only `left`. */
+static __device__ __forceinline__ void hide_tail(float (&s)[64], int left)
 {
-    if (key0 + TILE <= n_kv) return;
-    const int left = (int)(n_kv - key0), first = (int)(threadIdx.x & 3) * 2;
+    if (left >= TILE) return;
+    const int first = (int)(threadIdx.x & 3) * 2;
 #pragma unroll
     for (int i = 0; i < 64; i++)
         if ((i / 4) * 8 + first + (i & 1) >= left) s[i] = -INFINITY;
 }
 
-/* What the scales of tile `tile` make of scores and probabilities. */
-struct tile_scale {
-    float scores, lift, unlift;
-};
-
-static __device__ __forceinline__ tile_scale scale_of_tile(const fp8_args &a, const float *k, const float *v,
-                                                           float of_q, float largest, int tile)
-{
-    /* Both are powers of two. A block whose values are 2^-40 of the largest, or zeros, adds nothing either way; a NaN is in
-     * `largest` too, and comes back at the end. */
-    const float ratio = fmaxf(v[tile / 2] / largest, 0x1p-40f);
-    return {of_q * k[tile / 2], (float)((int)(__float_as_uint(ratio) >> 23) - 127 + 8),
-            1.0f / (256.0f * ratio)};
-}
-
 static __device__ void multiply(const fp8_args &a, uint32_t base, const barriers &b, int group,
-                                const tile_list &tiles, int head)
+                                int n_tiles, int head, float largest)
 {
-    const uint32_t q = base + (uint32_t)group * 64 * DIM;
+    const uint64_t q = descriptor(base + (uint32_t)group * 64 * DIM, 16), k = descriptor(base + AT_K, 16),
+                   v = descriptor(base + AT_V, 16);
     const bool speaker = threadIdx.x % 128 == 0;
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x / 32 % 4;
-    const float *const k_scale = a.k_scale + head / a.kv_share * a.kv_blocks;
-    const float *const v_scale = a.v_scale + head / a.kv_share * a.kv_blocks;
-    const float of_q = a.q_scale[head * a.q_blocks + (int)blockIdx.x] * a.scale;
-    float largest = 0.0f;
-    for (int i = lane; i < a.kv_blocks; i += 32) largest = op_max::join(v_scale[i], largest);
-    largest = warp_reduce<op_max>(largest);
-
-    float o[64], s[64], pv[64], shrink[2], before[2] = {0.0f, 0.0f};
+    float o[64], s[64], pv[64], before[2] = {0.0f, 0.0f};
     uint32_t p[16];
     row_state st = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
 #pragma unroll
@@ -181,51 +246,56 @@ static __device__ void multiply(const fp8_args &a, uint32_t base, const barriers
 
     barrier_wait(b.q, 0);
     barrier_wait(b.k_full, 0);
+    note c = note_read(base + AT_NOTE); /* by all before the turn, and so before their speaker gives the slot back */
     turn_wait(group);
     wgmma_fence();
-    product_qk(s, q, base + AT_K);
+    product_qk(s, q, k);
     wgmma_commit();
     turn_pass(group);
-    tile_scale c = scale_of_tile(a, k_scale, v_scale, of_q, largest, tiles.at(0));
     wgmma_wait<0>();
     hold(s);
     if (speaker) barrier_arrive(b.k_free);
-    hide_tail(s, (int64_t)tiles.at(0) * TILE, a.n_kv);
-    soften(s, st, before, c.scores, c.lift, c.unlift);
+    hide_tail(s, c.left);
+    softening f = next_top(s, st, c);
+    soften<0, 16>(s, f, c);
+    add_up(st, f, c);
     pack(p, s);
 
-    for (int t = 1; t < tiles.n; t++) {
-        const uint32_t k_stage = (uint32_t)t % STAGES, k_phase = (uint32_t)t / STAGES & 1;
-        const uint32_t v_stage = (uint32_t)(t - 1) % STAGES, v_phase = (uint32_t)(t - 1) / STAGES & 1;
-        const int tile = tiles.at(t);
-        barrier_wait(b.k_full + 8 * k_stage, k_phase);
+    uint32_t slot = 0, phase = 0; /* of the tile before: its values are multiplied with the keys of this one */
+    for (int t = 1; t < n_tiles; t++) {
+        const uint32_t next = (slot + 1) % STAGES, next_phase = phase ^ (next == 0);
+        barrier_wait(b.k_full + 8 * next, next_phase);
+        c = note_read(base + AT_NOTE + 16 * next);
+        barrier_wait(b.v_full + 8 * slot, phase); /* long there; the other group should not wait for the look */
         turn_wait(group);
         wgmma_fence();
-        product_qk(s, q, base + AT_K + k_stage * BYTES);
+        product_qk(s, q, k + next * SLOT);
         wgmma_commit();
-        barrier_wait(b.v_full + 8 * v_stage, v_phase);
-        product_pv(pv, p, base + AT_V + v_stage * BYTES);
+        product_pv(pv, p, v + slot * SLOT);
         wgmma_commit();
         turn_pass(group);
-        c = scale_of_tile(a, k_scale, v_scale, of_q, largest, tile);
         wgmma_wait<1>();
         hold(s);
-        if (speaker) barrier_arrive(b.k_free + 8 * k_stage);
-        hide_tail(s, (int64_t)tile * TILE, a.n_kv);
-        soften(s, st, shrink, c.scores, c.lift, c.unlift);
+        if (speaker) barrier_arrive(b.k_free + 8 * next);
+        hide_tail(s, c.left);
+        f = next_top(s, st, c);
+        soften<0, HALF>(s, f, c);
+        after(f.add[0] + f.add[1]);
         wgmma_wait<0>();
         hold(pv);
-        if (speaker) barrier_arrive(b.v_free + 8 * v_stage);
+        if (speaker) barrier_arrive(b.v_free + 8 * slot);
+        soften<HALF, 16>(s, f, c);
+        add_up(st, f, c);
             /* pv belongs to the maximum of its own tile: earlier sums had shrunk to it, and all shrink now at once */
 #pragma unroll
         for (int i = 0; i < 64; i++) o[i] = fmaf(o[i], before[i / 2 % 2], pv[i]);
-        before[0] = shrink[0], before[1] = shrink[1];
+        before[0] = f.shrink[0], before[1] = f.shrink[1];
         pack(p, s);
+        slot = next, phase = next_phase;
     }
-    const uint32_t v_stage = (uint32_t)(tiles.n - 1) % STAGES, v_phase = (uint32_t)(tiles.n - 1) / STAGES & 1;
-    barrier_wait(b.v_full + 8 * v_stage, v_phase);
+    barrier_wait(b.v_full + 8 * slot, phase);
     wgmma_fence();
-    product_pv(pv, p, base + AT_V + v_stage * BYTES);
+    product_pv(pv, p, v + slot * SLOT);
     wgmma_commit();
     wgmma_wait<0>();
     hold(pv);
@@ -275,12 +345,13 @@ __global__ void __launch_bounds__(THREADS, 1)
     const uint8_t *const map =
         a.map ? a.map + ((int64_t)head * a.map_blocks + blockIdx.x) * a.map_blocks : nullptr;
     const tile_list tiles = list_tiles(map, (int)((a.n_kv + TILE - 1) / TILE), chosen, &n_chosen);
+    const float largest = largest_of(a.v_scale + head / a.kv_share * a.kv_blocks, a.kv_blocks);
     if (group == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        if (threadIdx.x == 0) load_all(base, b, &q, &k, &v, a, head, tiles);
+        if (threadIdx.x == 0) load_all(base, b, &q, &k, &v, a, head, tiles, largest);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        multiply(a, base, b, group - 1, tiles, head);
+        multiply(a, base, b, group - 1, tiles.n, head, largest);
     }
 #endif
 }
