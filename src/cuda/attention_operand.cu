@@ -228,13 +228,15 @@ static __device__ __forceinline__ void rotate_16(float (&v)[COLS], int part)
         }
 }
 
-/* Sixteen numbers as they came, rotated again whenever they are wanted: that costs less than the registers that would hold
- * them, since two blocks then share a multiprocessor and one's loads hide behind the other's arithmetic. */
-template <bool ROTATE> static __device__ __forceinline__ void unpacked(float (&v)[COLS], const uint4 (&u)[2], int part)
+/* Sixteen numbers of a row, as they come or rotated; zeros beyond the last row. */
+template <bool ROTATE>
+static __device__ __forceinline__ void sixteen(float (&v)[COLS], const oq_cu_view &x, int64_t row, int64_t head, int part)
 {
+    const uint4 *const from = (const uint4 *)((const __nv_bfloat16 *)x.data + row * x.ld + head * DIM + part * COLS);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const uint32_t w[4] = {u[h].x, u[h].y, u[h].z, u[h].w};
+        const uint4 u = row < x.rows ? from[h] : make_uint4(0, 0, 0, 0);
+        const uint32_t w[4] = {u.x, u.y, u.z, u.w};
 #pragma unroll
         for (int i = 0; i < 4; i++)
             v[8 * h + 2 * i] = __uint_as_float(w[i] << 16), v[8 * h + 2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
@@ -242,15 +244,8 @@ template <bool ROTATE> static __device__ __forceinline__ void unpacked(float (&v
     if (ROTATE) rotate_16(v, part);
 }
 
-/* Nothing is made of these before `done` is there, and what was made of them is forgotten: one step at a time needs the
- * fewest registers. */
-static __device__ __forceinline__ void anew(uint4 (&u)[2], uint32_t done)
-{
-    asm volatile("" : "+r"(u[0].x), "+r"(u[0].y), "+r"(u[0].z), "+r"(u[0].w) : "r"(done));
-    asm volatile("" : "+r"(u[1].x), "+r"(u[1].y), "+r"(u[1].z), "+r"(u[1].w) : "r"(done));
-}
-
-/* A block of one head: its rows stay in registers between its largest magnitude and its codes. */
+/* A block of one head, in two passes: its largest magnitude, then its codes. The second finds its rows in the first cache
+ * and rotates them again, which costs less than registers that would hold a block: so two blocks share a multiprocessor. */
 template <int STEPS, bool ROTATE>
 static __device__ void code_block(const oq_cu_view &x, int64_t head, int64_t block, uint8_t *codes,
                                   float *scale, uint32_t *tile)
@@ -258,20 +253,11 @@ static __device__ void code_block(const oq_cu_view &x, int64_t head, int64_t blo
     constexpr int ROWS = STEPS * 4 * WARPS; /* a warp takes four rows at a step */
     __shared__ uint32_t warp_most[WARPS];
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x / 32, part = lane & 7;
-    uint4 u[STEPS][2];
     float v[COLS];
     uint32_t most = 0;
 #pragma unroll
     for (int r = 0; r < STEPS; r++) {
-        const int64_t row = block * ROWS + (r * WARPS + warp) * 4 + lane / 8;
-        const uint4 *const from = (const uint4 *)((const __nv_bfloat16 *)x.data + row * x.ld + head * DIM + part * COLS);
-#pragma unroll
-        for (int h = 0; h < 2; h++) u[r][h] = row < x.rows ? from[h] : make_uint4(0, 0, 0, 0);
-    }
-#pragma unroll
-    for (int r = 0; r < STEPS; r++) {
-        anew(u[r], most);
-        unpacked<ROTATE>(v, u[r], part);
+        sixteen<ROTATE>(v, x, block * ROWS + (r * WARPS + warp) * 4 + lane / 8, head, part);
 #pragma unroll
         for (int i = 0; i < COLS; i++) most = max(most, magnitude(v[i]));
     }
@@ -283,16 +269,13 @@ static __device__ void code_block(const oq_cu_view &x, int64_t head, int64_t blo
     const uint32_t byte = choose_power(__uint_as_float(most), 448.0f, false);
     if (threadIdx.x == 0) *scale = power_of(byte);
     const float inverse = byte == 255 ? 0.0f : power_of(254 - byte);
-    uint32_t done = most;
 #pragma unroll
     for (int r = 0; r < STEPS; r++) {
         const int row = (r * WARPS + warp) * 4 + lane / 8;
         uint32_t w[4];
-        anew(u[r], done);
-        unpacked<ROTATE>(v, u[r], part);
+        sixteen<ROTATE>(v, x, block * ROWS + row, head, part);
 #pragma unroll
         for (int i = 0; i < 4; i++) w[i] = four_codes(&v[4 * i], inverse);
-        done = w[0] ^ w[1] ^ w[2] ^ w[3];
         if (!tile)
             *(uint4 *)(codes + (int64_t)row * DIM + part * COLS) = make_uint4(w[0], w[1], w[2], w[3]);
         else
