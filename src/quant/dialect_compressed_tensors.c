@@ -4,8 +4,7 @@
 #include "quant/block_planes.h"
 #include "quant/packed_planes.h"
 #include "quant/scaled_planes.h"
-
-#include "base/regex.h"
+#include "quant/tensor_groups.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,45 +29,6 @@ static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
     (void)ckpt;
     return named == &oq_method_compressed_tensors;
-}
-
-/* ---- the group of a layer ------------------------------------------------------------------------------ */
-
-/* How closely a target means the layer: 3 its name, 2 a pattern, 1 its class, 0 not at all. */
-static oq_status rank_target(oq_env *env, const char *target, const char *name, int *rank)
-{
-    oq_regex *regex = NULL;
-    *rank = 0;
-    if (!target) return OQ_OK;
-    if (strncmp(target, "re:", 3) == 0) {
-        OQ_TRY(oq_regex_new(env, target + 3, &regex));
-        *rank = oq_regex_matches_start(regex, name) ? 2 : 0;
-        oq_regex_free(env, regex);
-    } else if (strcmp(target, name) == 0) {
-        *rank = 3;
-    } else if (strcmp(target, "Linear") == 0) {
-        *rank = 1;
-    }
-    return OQ_OK;
-}
-
-static oq_status find_group(oq_env *env, const oq_declared *declared, const char *name, const char **key,
-                            const oq_json **out)
-{
-    const oq_json *groups = oq_json_get(declared->options, "config_groups"), *group = NULL;
-    const char *group_key = NULL;
-    void *at = NULL;
-    int best = 0;
-    *out = NULL;
-    while (oq_json_next(groups, &at, &group_key, &group)) {
-        const oq_json *targets = oq_json_get(group, "targets");
-        for (size_t i = 0; i < oq_json_size(targets); i++) {
-            int rank = 0;
-            OQ_TRY(rank_target(env, oq_json_string(oq_json_at(targets, i)), name, &rank));
-            if (rank > best) best = rank, *key = group_key, *out = group;
-        }
-    }
-    return OQ_OK;
 }
 
 /* ---- what a group says --------------------------------------------------------------------------------- */
@@ -237,7 +197,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     oq_scaled_rules rules = {0};
     *found = false;
     if (is_plain(ckpt, name)) return OQ_OK;
-    OQ_TRY(find_group(env, declared, name, &g.key, &g.json));
+    OQ_TRY(oq_tensor_group_find(env, declared->options, name, &g.key, &g.json));
     if (!g.json) {
         if (!oq_scaled_find(ckpt, name, "weight") && !oq_scaled_find(ckpt, name, "weight_packed"))
             return OQ_OK;
@@ -274,7 +234,7 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
     if (t->dtype != &oq_dtype_i32) return oq_block_layer_of(declared, ckpt, t, name_length, n, k);
     if (!oq_packed_layer_of(&pack, ckpt, t, name_length, n, k) || *name_length >= sizeof name) return false;
     snprintf(name, sizeof name, "%.*s", (int)*name_length, t->name);
-    if (find_group(g.env, declared, name, &g.key, &g.json) != OQ_OK) return false;
+    if (oq_tensor_group_find(g.env, declared->options, name, &g.key, &g.json) != OQ_OK) return false;
     pack.bits = oq_json_int(oq_json_get(oq_json_get(g.json, "weights"), "num_bits"), 0);
     return oq_packed_layer_of(&pack, ckpt, t, name_length, n, k);
 }

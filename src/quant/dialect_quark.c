@@ -3,9 +3,8 @@
  * first pattern of layer_quant_config that means it, else its class, else global_quant_config. */
 #include "quant/block_planes.h"
 #include "quant/packed_planes.h"
+#include "quant/quark_words.h"
 #include "quant/scaled_planes.h"
-
-#include "base/names.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,22 +43,6 @@ typedef struct layer_words {
     const char *name;
     const oq_json *options, *weight, *input; /* NULL: nothing, or null */
 } layer_words;
-
-static const oq_json *find_words(const oq_json *options, const char *name)
-{
-    const oq_json *layers = oq_json_get(options, "layer_quant_config"),
-                  *types = oq_json_get(options, "layer_type_quant_config"), *value = NULL;
-    const char *key = NULL;
-    void *at = NULL;
-    while (oq_json_next(layers, &at, &key, &value))
-        if (oq_glob_match(key, name)) return value;
-    at = NULL;
-    while (oq_json_next(types, &at, &key, &value)) {
-        const char *leaf = strrchr(key, '.');
-        if (strcmp(leaf ? leaf + 1 : key, "Linear") == 0) return value;
-    }
-    return oq_json_get(options, "global_quant_config");
-}
 
 static const char *word(const oq_json *of, const char *key)
 {
@@ -219,7 +202,7 @@ static oq_status locate_mxfp4(const layer_words *w, int64_t n, int64_t k, oq_par
 
 static layer_words words_of(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name)
 {
-    const oq_json *words = find_words(declared->options, name);
+    const oq_json *words = oq_quark_words_find(declared->options, name);
     layer_words w = {.env = env, .ckpt = ckpt, .name = name, .options = declared->options};
     if (oq_json_type(oq_json_get(words, "weight")) != OQ_JSON_NULL) w.weight = oq_json_get(words, "weight");
     if (oq_json_type(oq_json_get(words, "input_tensors")) != OQ_JSON_NULL)

@@ -1,6 +1,10 @@
 /* method_compressed_tensors.c -- llm-compressor's checkpoints: config_groups say what each group of layers
  * is. */
-#include "quant/method.h"
+#include "quant/tensor_groups.h"
+
+#include "format/float4.h"
+
+#include <string.h>
 
 static const oq_method_option options[] = {
     {.name = "config_groups",
@@ -24,6 +28,75 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
     return OQ_OK;
 }
 
+/* ---- made-up weights ----------------------------------------------------------------------------------- */
+
+static bool is(const oq_json *of, const char *key, const char *word)
+{
+    const char *text = oq_json_string(oq_json_get(of, key));
+    return text && strcmp(text, word) == 0;
+}
+
+static int64_t number(const oq_json *of, const char *key)
+{
+    return oq_json_int(oq_json_get(of, key), 0);
+}
+
+/* A scale for the tensor, a row, a block of 128 x 128; NULL: another strategy. */
+static const oq_format *scaled_format(const oq_json *w, bool is_float)
+{
+    if (is(w, "strategy", "tensor")) return is_float ? &oq_format_fp8_e4m3_tensor : &oq_format_int8_tensor;
+    if (is(w, "strategy", "channel")) return is_float ? &oq_format_fp8_e4m3_channel : &oq_format_int8_channel;
+    return is_float && is(w, "strategy", "block") ? &oq_format_fp8_e4m3_block128 : NULL;
+}
+
+/* Numbers of 4 and 8 bits in groups of 16 (NVFP4) and 32 (MX), integers in groups of 32, 64, 128 or more. */
+static const oq_format *grouped_format(const oq_json *w, bool is_float, int64_t k)
+{
+    const int64_t bits = number(w, "num_bits"), group = number(w, "group_size");
+    if (is_float && bits == 4)
+        return group == 16 ? &oq_format_nvfp4_inverse : group == 32 ? &oq_format_mxfp4 : NULL;
+    if (is_float) return bits == 8 && group == 32 ? &oq_format_mxfp8 : NULL;
+    const int of = group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : 32;
+    if (group <= 0 || group % 32 || k % group) return NULL;
+    return oq_format_int((int)bits, of, !oq_json_bool(oq_json_get(w, "symmetric"), true));
+}
+
+/* How such a producer treats x beside this weight. */
+static void choose_activations(const oq_json *in, oq_scheme *out)
+{
+    const bool integers = is(in, "type", "int");
+    if (oq_json_type(in) != OQ_JSON_OBJECT) return;
+    out->act = integers ? &oq_dtype_i8 : &oq_dtype_f8_e4m3;
+    out->act_scale = OQ_ACT_DYNAMIC_TOKEN;
+    if (out->weight == &oq_format_fp8_e4m3_block128) out->act_scale = OQ_ACT_DYNAMIC_GROUP;
+    if (out->weight == &oq_format_mxfp8) out->act_scale = OQ_ACT_DYNAMIC_MX;
+    if (out->weight == &oq_format_mxfp4)
+        out->act = &oq_dtype_f4_e2m1, out->act_scale = OQ_ACT_DYNAMIC_MX_EVEN;
+    if (out->weight == &oq_format_nvfp4_inverse)
+        out->act = &oq_dtype_f4_e2m1, out->act_scale = OQ_ACT_DYNAMIC_NVFP4;
+}
+
+static oq_status pretend(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out)
+{
+    const oq_json *group = NULL;
+    const char *key = "";
+    OQ_TRY(oq_tensor_group_find(env, args->options, layer->name, &key, &group));
+    for (int i = 0; !group && i < layer->n_parts; i++)
+        OQ_TRY(oq_tensor_group_find(env, args->options, layer->parts[i], &key, &group));
+    if (!group) return OQ_OK;
+    const oq_json *w = oq_json_get(group, "weights"), *in = oq_json_get(group, "input_activations");
+    if (number(w, "group_size") > 0 && layer->k % number(w, "group_size") != 0)
+        return OQ_OK; /* stays plain there */
+    const bool is_float = is(w, "type", "float"), in_groups = number(w, "group_size") > 0;
+    out->weight = in_groups ? grouped_format(w, is_float, layer->k) : scaled_format(w, is_float);
+    if (!out->weight || (!in_groups && number(w, "num_bits") != 8))
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "layer '%s': group '%s' has weights of %lld bits that dummy loading does not make up",
+                       layer->name, key, (long long)number(w, "num_bits"));
+    choose_activations(in, out);
+    return OQ_OK;
+}
+
 const oq_method oq_method_compressed_tensors = {
     .name = "compressed-tensors",
     .aliases = "compressed_tensor,llm_compressor,llmcompressor",
@@ -32,4 +105,5 @@ const oq_method oq_method_compressed_tensors = {
     .serialized = true,
     .tolerated = "*",
     .validate = validate,
+    .pretend = pretend,
 };

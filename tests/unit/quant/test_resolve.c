@@ -858,9 +858,73 @@ static void test_dummy_of_producers(void **state)
         assert_int_equal(c[QKV].scheme.act_scale, rows[i].scale);
         expect_layer(&c[W2], NULL, "ignored by '*w2'");
     }
-    declare(w, 0, "{\"quant_method\": \"quark\"}");
+    static const struct {
+        const char *weights, *inputs;
+        const oq_format *weight;
+        const oq_dtype *act;
+        oq_act_scale scale;
+    } groups[] = {
+        {"8, \"type\": \"float\", \"strategy\": \"channel\"", "8, \"type\": \"float\"",
+         &oq_format_fp8_e4m3_channel, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+        {"8, \"type\": \"int\", \"strategy\": \"channel\"", "8, \"type\": \"int\"", &oq_format_int8_channel,
+         &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
+        {"4, \"type\": \"int\", \"group_size\": 32, \"symmetric\": false", NULL, &oq_format_int4z_g32, NULL,
+         OQ_ACT_NONE},
+        {"4, \"type\": \"float\", \"group_size\": 16", "4, \"type\": \"float\"", &oq_format_nvfp4_inverse,
+         &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_NVFP4},
+        {"4, \"type\": \"float\", \"group_size\": 32", "4, \"type\": \"float\"", &oq_format_mxfp4,
+         &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX_EVEN},
+        {"8, \"type\": \"float\", \"group_size\": 32", NULL, &oq_format_mxfp8, NULL, OQ_ACT_NONE},
+    };
+    for (size_t i = 0; i < OQ_COUNT(groups); i++) {
+        oq_layer_choice c[OQ_COUNT(layers)];
+        char text[512], inputs[96] = "null";
+        if (groups[i].inputs) snprintf(inputs, sizeof inputs, "{\"num_bits\": %s}", groups[i].inputs);
+        snprintf(text, sizeof text,
+                 "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"g\": {\"targets\": "
+                 "[\"Linear\"], "
+                 "\"weights\": {\"num_bits\": %s}, \"input_activations\": %s}}, \"ignore\": [\"re:.*w2\"]}",
+                 groups[i].weights, inputs);
+        declare(w, 0, text);
+        accept(w, NULL, c);
+        assert_ptr_equal(c[QKV].scheme.weight, groups[i].weight);
+        assert_ptr_equal(c[QKV].scheme.act, groups[i].act);
+        assert_int_equal(c[QKV].scheme.act_scale, groups[i].scale);
+        expect_layer(&c[W2], NULL, "ignored by 're:.*w2'");
+    }
+    static const struct {
+        const char *words;
+        const oq_format *weight;
+        const oq_dtype *act;
+        oq_act_scale scale;
+    } quark[] = {
+        {"\"weight\": {\"dtype\": \"fp8_e4m3\", \"qscheme\": \"per_tensor\"}, \"input_tensors\": {\"dtype\": "
+         "\"fp8_e4m3\"}",
+         &oq_format_fp8_e4m3_tensor, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+        {"\"weight\": {\"dtype\": \"uint4\", \"qscheme\": \"per_group\", \"group_size\": 32, \"symmetric\": "
+         "false}",
+         &oq_format_int4z_g32, NULL, OQ_ACT_NONE},
+        {"\"weight\": {\"dtype\": \"fp4\", \"qscheme\": \"per_group\", \"group_size\": 32}, "
+         "\"input_tensors\": "
+         "{\"dtype\": \"fp4\", \"scale_calculation_mode\": \"even\"}",
+         &oq_format_mxfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX_EVEN},
+    };
+    for (size_t i = 0; i < OQ_COUNT(quark); i++) {
+        oq_layer_choice c[OQ_COUNT(layers)];
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{\"quant_method\": \"quark\", \"global_quant_config\": {%s}, \"exclude\": [\"*w2\"]}",
+                 quark[i].words);
+        declare(w, 0, text);
+        accept(w, NULL, c);
+        assert_ptr_equal(c[QKV].scheme.weight, quark[i].weight);
+        assert_ptr_equal(c[QKV].scheme.act, quark[i].act);
+        assert_int_equal(c[QKV].scheme.act_scale, quark[i].scale);
+        expect_layer(&c[W2], NULL, "ignored by '*w2'");
+    }
+    declare(w, 0, "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 32}");
     refuse(w, NULL, OQ_E_UNSUPPORTED,
-           "'net/config.json' declares 'quark', whose layers dummy loading does not make up");
+           "'net/config.json' declares 'gptq', whose layers dummy loading does not make up");
     declare(w, 0, NULL);
 }
 
