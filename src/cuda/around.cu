@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(THREADS) prepare_kernel(oq_cu_view y, oq_cu_vi
         float v[1];
         load<1>(x, r * x.ld + from, v);
         v[0] = __fadd_rn(v[0], a.shift);
-        row[i] = keep(x, a.smooth ? __fmul_rn(v[0], a.smooth[from]) : v[0]);
+        row[i] = a.smooth ? keep(x, __fmul_rn(v[0], a.smooth[from])) : v[0];
     }
     for (int step = 1; step < a.rotate; step *= 4) {
         __syncthreads();

@@ -166,6 +166,7 @@ typedef enum oq_act_scale {
     OQ_ACT_DYNAMIC_NVFP4,   /* the same times amax / 2688 of all of x */
     OQ_ACT_DYNAMIC_INT4,    /* codes -7..7 (of type i8) under a scale per row and 64 columns */
     OQ_ACT_DYNAMIC_UINT4,   /* codes 0..15 likewise: of x that a shift made positive */
+    OQ_ACT_DYNAMIC_TOKEN4,  /* codes -7..7 (of type i8) under one scale per row */
     OQ_N_ACT_SCALES
 } oq_act_scale;
 #define OQ_ACT_GROUP 128

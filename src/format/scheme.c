@@ -42,6 +42,8 @@ const char *oq_act_scale_name(oq_act_scale s)
         return "dynamic_int4_64";
     case OQ_ACT_DYNAMIC_UINT4:
         return "dynamic_uint4_64";
+    case OQ_ACT_DYNAMIC_TOKEN4:
+        return "dynamic_token_int4";
     case OQ_N_ACT_SCALES:
         break;
     }
@@ -178,7 +180,8 @@ static float i8_run(oq_act_scale how, float static_scale, const float *x, int64_
         return static_scale;
     }
     const bool positive = how == OQ_ACT_DYNAMIC_UINT4;
-    const float top = positive ? 15.0f : how == OQ_ACT_DYNAMIC_INT4 ? 7.0f : 127.0f, multiplier = top / amax;
+    const bool four = how == OQ_ACT_DYNAMIC_INT4 || how == OQ_ACT_DYNAMIC_TOKEN4;
+    const float top = positive ? 15.0f : four ? 7.0f : 127.0f, multiplier = top / amax;
     oq_i8_row_from_f32(codes, x, k, multiplier);
     for (int64_t i = 0; positive && i < k; i++) codes[i] = codes[i] < 0 ? 0 : codes[i];
     if (amax != amax) return amax;

@@ -338,7 +338,8 @@ static void forget_parts(const oq_loading *ld, const oq_plan_layer *layer)
     }
 }
 
-/* A stored bias in another order, of all rows that the file holds as one. */
+/* A stored bias in another order, of all rows that the file holds as one. What makes up for a shift is no parameter of the
+ * network: it is not rounded to the compute type. */
 static oq_status stored_bias(const oq_loading *ld, const oq_part_source *part, int64_t n, int64_t k,
                              bool wide, float *bias)
 {
@@ -348,7 +349,8 @@ static oq_status stored_bias(const oq_loading *ld, const oq_part_source *part, i
     oq_plane_read(&part->bias, all, (size_t)whole * sizeof *all, whole, k);
     memcpy(bias, all + part->first, (size_t)n * sizeof *bias);
     oq_free(ld->env, all);
-    if (!wide) round_to_compute(ld, bias, n);
+    const bool shifted = part->shift < 0 || part->shift > 0;
+    if (!wide && !shifted) round_to_compute(ld, bias, n);
     return OQ_OK;
 }
 

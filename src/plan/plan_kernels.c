@@ -97,6 +97,9 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
     if (unused) return OQ_OK;
     if (layer->choice.scheme.weight) {
         l->spec.scheme = layer->choice.scheme;
+        /* What makes up for a shift of x is there whether the network has a bias or not; such a layer has one part. */
+        const bool shifted = l->spec.scheme.shift < 0 || l->spec.scheme.shift > 0;
+        if (shifted && layer->choice.serialized && layer->choice.part[0].bias.tensor) l->has_bias = true;
     } else {
         layer->stored = stored_type(c, l);
         l->spec.scheme = (oq_scheme){.weight = plain_format(c, layer->stored, l->wide)};

@@ -1,5 +1,5 @@
 /* dialect_msmodelslim.c -- Ascend msModelSlim's layouts. quant_model_description.json names the type of each tensor: integers
- * of 8 bits (W8A8, W8A8_DYNAMIC, W8A8_MIX, W8A16) or of 4 in pairs of rows (W4A8_DYNAMIC), FP8, MXFP8, MXFP4 with one scale or
+ * of 8 bits (W8A8, W8A8_DYNAMIC, W8A8_MIX, W8A16) or of 4, in bytes (W4A4_DYNAMIC) or in pairs of rows (W4A8_DYNAMIC), FP8, MXFP8, MXFP4 with one scale or
  * two; each may have factors of its input (mul_scale) and a low-rank branch (svd_lowrank_l1, _l2). */
 #include "quant/around_planes.h"
 #include "quant/block_planes.h"
@@ -47,7 +47,16 @@ static const oq_scaled_spelling int8_mix = {
 };
 static const oq_block_names mxfp4_names = {"weight", "weight_scale", "", "", false};
 
-typedef enum form { FORM_FP8, FORM_INT8, FORM_MIX, FORM_STATIC, FORM_PAIRS, FORM_BLOCK, FORM_DUAL } form;
+typedef enum form {
+    FORM_FP8,
+    FORM_INT8,
+    FORM_BYTES4,
+    FORM_MIX,
+    FORM_STATIC,
+    FORM_PAIRS,
+    FORM_BLOCK,
+    FORM_DUAL
+} form;
 
 typedef struct type_row {
     const char *name;
@@ -60,6 +69,7 @@ static const type_row types[] = {
     {"W8A8_DYNAMIC", FORM_INT8, OQ_SCALED_ACT_DYNAMIC, {0}},
     {"W8A8_MIX", FORM_MIX, OQ_SCALED_ACT_DYNAMIC, {0}},
     {"W8A16", FORM_INT8, OQ_SCALED_ACT_NONE, {0}},
+    {"W4A4_DYNAMIC", FORM_BYTES4, OQ_SCALED_ACT_DYNAMIC, {0}},
     {"W8A8", FORM_STATIC, OQ_SCALED_ACT_STATIC, {0}},
     {"W4A8_DYNAMIC", FORM_PAIRS, OQ_SCALED_ACT_DYNAMIC, {0}},
     {"WFP8AFP8_DYNAMIC", FORM_FP8, OQ_SCALED_ACT_DYNAMIC, {0}},
@@ -116,7 +126,7 @@ static oq_status find_row(oq_env *env, const oq_declared *declared, const oq_ckp
         return oq_fail(
             env, OQ_E_UNSUPPORTED,
             "layer '%s': msModelSlim's type '%s' is not in this build yet; W8A8, W8A8_DYNAMIC, W8A8_MIX, "
-            "W8A16, W4A8_DYNAMIC, WFP8AFP8_DYNAMIC, W8A8_MXFP8, W4A8_MXFP, W4A4_MXFP4 and "
+            "W8A16, W4A8_DYNAMIC, W4A4_DYNAMIC, WFP8AFP8_DYNAMIC, W8A8_MXFP8, W4A8_MXFP, W4A4_MXFP4 and "
             "W4A4_MXFP4_DUALSCALE are",
             name, word);
     if (oq_scaled_is_plain(ckpt, name)) return OQ_OK;
@@ -309,19 +319,56 @@ static oq_status check_deq_scale(const layer *l, const oq_ckpt_tensor *t)
     return OQ_OK;
 }
 
-/* Activations with a zero point, and biases that stand in units of the product alone, are another arithmetic. */
-static oq_status refuse_static(const layer *l)
+/* A bias in units of the product. */
+static void make_static_bias(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    const oq_ckpt_tensor *deq = self->of;
+    (void)k;
+    for (int64_t r = 0; r < n; r++) {
+        float unit;
+        memcpy(&unit, deq->data + (size_t)r * deq->dtype->bytes, sizeof unit);
+        ((float *)dst)[r] = (float)((double)value_at(self->tensor, r) * (double)unit);
+    }
+}
+
+static oq_status check_zero_point(const layer *l, const oq_ckpt_tensor *offset, const oq_ckpt_tensor *bias)
+{
+    const float x = value_at(offset, 0);
+    if (offset->elems != 1 || !(x >= -128.0f && x <= 127.0f) || rintf(x) < x || rintf(x) > x)
+        return oq_fail(l->env, OQ_E_FORMAT,
+                       "tensor '%s' has %lld values, the first is %g; a zero point is one of the codes",
+                       offset->name, (long long)offset->elems, (double)x);
+    if (oq_scaled_find(l->ckpt, l->name, "mul_scale") || oq_scaled_find(l->ckpt, l->name, "svd_lowrank_l1"))
+        return oq_fail(l->env, OQ_E_UNSUPPORTED,
+                       "tensor '%s' is %g: a zero point of smoothed activations is not in this build yet",
+                       offset->name, (double)x);
+    if (bias && bias->dtype && bias->elems == l->n) return OQ_OK;
+    return oq_fail(
+        l->env, OQ_E_FORMAT,
+        "tensor '%s.quant_bias' has %lld values; beside '%s', which it makes up for, it needs %lld", l->name,
+        (long long)(bias ? bias->elems : 0), offset->name, (long long)l->n);
+}
+
+/* Codes of activations are x / scale + zero point; what the weights make of that stands in quant_bias with the bias itself. */
+static oq_status locate_zero_point(const layer *l, const oq_ckpt_tensor *deq, const oq_ckpt_tensor *input,
+                                   oq_part_source *out)
 {
     const oq_ckpt_tensor *offset = oq_scaled_find(l->ckpt, l->name, "input_offset"),
-                         *bias = oq_scaled_find(l->ckpt, l->name, "quant_bias");
-    if (has_values(offset))
-        return oq_fail(l->env, OQ_E_UNSUPPORTED,
-                       "tensor '%s' is %g: static activations with a zero point are not in this build yet",
-                       offset->name, (double)value_at(offset, 0));
-    if (has_values(bias) && !oq_scaled_find(l->ckpt, l->name, "bias"))
+                         *in_units = oq_scaled_find(l->ckpt, l->name, "quant_bias"),
+                         *bias = oq_scaled_find(l->ckpt, l->name, "bias");
+    claim(out, offset);
+    if (has_values(offset)) {
+        OQ_TRY(check_zero_point(l, offset, in_units));
+        out->shift = value_at(offset, 0) * value_at(input, 0);
+        out->bias = (oq_plane_source){.tensor = in_units, .make = make_static_bias, .of = deq};
+        claim(out, bias);
+        return OQ_OK;
+    }
+    if (has_values(in_units) && !bias)
         return oq_fail(l->env, OQ_E_UNSUPPORTED,
                        "tensor '%s' holds a bias in units of the product, and '%s.bias' is missing",
-                       bias->name, l->name);
+                       in_units->name, l->name);
+    claim(out, in_units);
     return OQ_OK;
 }
 
@@ -337,17 +384,14 @@ static oq_status locate_static(const layer *l, oq_part_source *out)
     if (!deq)
         return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s.deq_scale' is missing beside its codes", l->name);
     OQ_TRY(check_deq_scale(l, deq));
-    OQ_TRY(refuse_static(l));
     *out = (oq_part_source){
         .format = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_STATIC_TENSOR};
     out->plane[OQ_PLANE_DATA].tensor = codes;
     out->plane[OQ_PLANE_SCALE] = (oq_plane_source){.tensor = deq, .make = make_static_scales, .of = input};
     out->plane[OQ_PLANE_INPUT_SCALE].tensor = input;
-    claim(out, oq_scaled_find(l->ckpt, l->name, "quant_bias"));
-    claim(out, oq_scaled_find(l->ckpt, l->name, "input_offset"));
     claim(out, oq_scaled_find(l->ckpt, l->name, "weight_scale"));
     claim(out, oq_scaled_find(l->ckpt, l->name, "weight_offset"));
-    return OQ_OK;
+    return locate_zero_point(l, deq, input, out);
 }
 
 /* ---- one layer ----------------------------------------------------------------------------------------- */
@@ -390,8 +434,11 @@ static oq_status locate_form(const layer *l, const oq_declared *declared, oq_par
     bool found = false;
     switch (l->row->form) {
     case FORM_INT8:
+    case FORM_BYTES4:
     case FORM_MIX:
-        return locate_int8(l, declared, out);
+        OQ_TRY(locate_int8(l, declared, out));
+        if (l->row->form == FORM_BYTES4) out->act_scale = OQ_ACT_DYNAMIC_TOKEN4;
+        return OQ_OK;
     case FORM_STATIC:
         return locate_static(l, out);
     case FORM_PAIRS:

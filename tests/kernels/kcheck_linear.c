@@ -71,6 +71,7 @@ static const struct treatment {
     {&oq_dtype_f8_e4m3, OQ_ACT_STATIC_TENSOR},
     {&oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_GROUP},
     {&oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN},
+    {&oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN4},
     {&oq_dtype_i8, OQ_ACT_STATIC_TENSOR},
     {&oq_dtype_i8, OQ_ACT_DYNAMIC_GROUP},
     {&oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
@@ -228,8 +229,8 @@ static void prepare_x(kcheck *kc, const problem *p, float *all)
         memcpy(from, row, (size_t)p->s.k * sizeof *from);
         for (int64_t j = 0; j < p->s.k; j++) {
             const int64_t at = order ? order[j] : j;
-            const float x = smooth ? from[at] * smooth[at] : from[at];
-            row[j] = p->x.t.dtype == &oq_dtype_bf16 ? oq_bf16_round(x) : x;
+            const float shifted = from[at] + s->shift, x = smooth ? shifted * smooth[at] : shifted;
+            row[j] = smooth && p->x.t.dtype == &oq_dtype_bf16 ? oq_bf16_round(x) : x;
         }
         for (int64_t j = 0; s->rotate && j < p->s.k; j += s->rotate) oq_rotate(row + j, s->rotate);
     }
@@ -489,6 +490,16 @@ static void check_around(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel
          .act = &oq_dtype_i8,
          .act_scale = OQ_ACT_STATIC_TENSOR,
          .smooth = true},
+        {.weight = &oq_format_int8_channel,
+         .act = &oq_dtype_i8,
+         .act_scale = OQ_ACT_STATIC_TENSOR,
+         .shift = -0.375f},
+        {.weight = &oq_format_int4_g64,
+         .act = &oq_dtype_i8,
+         .act_scale = OQ_ACT_DYNAMIC_UINT4,
+         .shift = 0.171875f,
+         .smooth = true,
+         .rank = 16},
         {.weight = &oq_format_int8_channel,
          .act = &oq_dtype_i8,
          .act_scale = OQ_ACT_DYNAMIC_TOKEN,

@@ -107,6 +107,22 @@ def static(w, bits):
     return t, q * (deq / sx)[:, None], lambda x: np.clip(np.rint(x / sx), -128, 127) * sx.astype(np.float64)
 
 
+def static_zero(w):
+    """Codes of x are x / sx - 27; quant_bias holds 27 times the sum of a row's codes, which takes it off the product again."""
+    t, v, _ = static(w, False)
+    sx, zero = t["input_scale"], -27
+    t["input_offset"] = np.array([zero], f32)
+    t["quant_bias"] = (-zero * t["weight"].astype(np.int64).sum(1)).astype(np.int32)
+    return t, v, lambda x: np.clip(np.rint(x / sx) + zero, -128, 127) * sx.astype(np.float64)  # the product alone
+
+
+def w4a4_dynamic(w):
+    q, s = int_rows(w, 7)
+    amax = lambda x: np.abs(x).max(1, keepdims=True).astype(f32)
+    return {"weight": q, "weight_scale": s, "weight_offset": zeros(s)}, q * s, \
+        lambda x: np.clip(np.rint(x * (f32(7) / amax(x))), -7, 7) * (amax(x) / f32(7)).astype(np.float64)
+
+
 def w8a8_mix(w):
     t, v, x = w8a8_dynamic(w)
     return {**static(w, False)[0], **t}, v, x
@@ -171,6 +187,8 @@ CASES = {  # name: word, columns, maker, smoothing and branch around it
     "mxfp4": ("W4A4_MXFP4", 128, mxfp4(mx_of(E2M1, True)), False, 0),
     "mxfp4_svd": ("W4A4_MXFP4_SVD", 128, mxfp4(mx_of(E2M1, True)), True, 4),
     "dualscale": ("W4A4_MXFP4_DUALSCALE", 1024, dual, True, 0),
+    "w8a8_static_zero": ("W8A8", 128, static_zero, False, 0),
+    "w4a4_dynamic": ("W4A4_DYNAMIC", 128, w4a4_dynamic, False, 0),
 }
 NAMES = {"float32": "F32", "int8": "I8", "uint8": "U8", "int32": "I32", "int64": "I64"}
 

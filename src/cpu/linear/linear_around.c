@@ -11,8 +11,8 @@
 void oq_around_row(float *dst, const float *src, const oq_dtype *type, const oq_linear_spec *spec,
                    const oq_planes *planes)
 {
-    const bool rounded = type == &oq_dtype_bf16;
     const oq_scheme *const s = &spec->scheme;
+    const bool rounded = s->smooth && type == &oq_dtype_bf16; /* a shift alone is part of the quantization */
     const float *const smooth = planes->plane[OQ_PLANE_SMOOTH];
     const int32_t *const order = planes->plane[OQ_PLANE_ORDER];
     for (int64_t i = 0; i < spec->k; i++) {

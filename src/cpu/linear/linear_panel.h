@@ -186,7 +186,9 @@ static inline bool oq_panel_int8(const oq_linear_spec *spec)
 {
     const oq_scheme *const s = &spec->scheme;
     return oq_panel_scaled(spec, &oq_dtype_i8) && s->weight->block_k == 0 && s->act == &oq_dtype_i8 &&
-           (s->act_scale == OQ_ACT_DYNAMIC_TOKEN || s->act_scale == OQ_ACT_STATIC_TENSOR) && spec->k <= 130000;
+           (s->act_scale == OQ_ACT_DYNAMIC_TOKEN || s->act_scale == OQ_ACT_DYNAMIC_TOKEN4 ||
+            s->act_scale == OQ_ACT_STATIC_TENSOR) &&
+           spec->k <= 130000;
 }
 
 #endif

@@ -164,9 +164,10 @@ static inline int_rule int_rule_of(const oq_panel_job *job, int64_t row, int64_t
     const float amax = view_amax(&job->args->x, row, k), none = oq_f32_from_bits(0x7fc00000u);
     if (amax != amax) return (int_rule){none, amax, false};
     if (job->input_scale) return (int_rule){*job->input_scale, *job->input_scale, true};
-    const float factor = 127.0f / amax;
+    const float top = job->args->spec->scheme.act_scale == OQ_ACT_DYNAMIC_TOKEN4 ? 7.0f : 127.0f;
+    const float factor = top / amax;
     if (oq_f32_bits(factor) >= 0x7f800000u) return (int_rule){none, 0.0f, false};
-    return (int_rule){factor, amax / 127.0f, false};
+    return (int_rule){factor, amax / top, false};
 }
 
 /* i16 codes are for AVX2 alone. */

@@ -112,8 +112,28 @@ static void test_msmodelslim_static(void **state)
     add(w, "a.bias", &oq_dtype_f32, row_scales, N, -1);
     accept(w, ASCEND("W8A8"), &oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_STATIC_TENSOR);
     add(w, "a.input_offset", &oq_dtype_f32, &minus, 1, -1);
+    accept(w, ASCEND("W8A8"), &oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_STATIC_TENSOR);
+    oq_part_source part;
+    bool found = false;
+    float bias[N];
+    assert_int_equal(world_locate(w, ASCEND("W8A8"), N, K, &part, &found), OQ_OK);
+    assert_true(part.shift == -1.5f && part.bias.tensor);
+    oq_plane_read(&part.bias, bias, sizeof bias, N, K);
+    for (int r = 0; r < N; r++) {
+        float unit;
+        memcpy(&unit, (const char *)bits + 8 * r, sizeof unit);
+        assert_true(bias[r] == (float)((double)units[r] * (double)unit));
+    }
+    add(w, "a.mul_scale", &oq_dtype_f32, codes, K, -1);
     refuse(w, ASCEND("W8A8"), OQ_E_UNSUPPORTED,
-           "tensor 'a.input_offset' is -3: static activations with a zero point are not in this build yet");
+           "tensor 'a.input_offset' is -3: a zero point of smoothed activations is not in this build yet");
+    memory_ckpt_remove(&w->ckpt, "a.mul_scale");
+    memory_ckpt_remove(&w->ckpt, "a.quant_bias");
+    refuse(w, ASCEND("W8A8"), OQ_E_FORMAT,
+           "tensor 'a.quant_bias' has 0 values; beside 'a.input_offset', which it makes up for, it needs 4");
+    add(w, "a.input_offset", &oq_dtype_f32, halves, 1, -1);
+    refuse(w, ASCEND("W8A8"), OQ_E_FORMAT,
+           "tensor 'a.input_offset' has 1 values, the first is 0.5; a zero point is one of the codes");
 }
 
 static void test_msmodelslim_four_bits(void **state)
@@ -129,6 +149,7 @@ static void test_msmodelslim_four_bits(void **state)
     refuse(w, ASCEND("W4A8_DYNAMIC"), OQ_E_FORMAT,
            "tensor 'a.weight' has 256 bytes of I8; a weight of [4, 64] in 4 bits needs [2, 64] of two rows "
            "each");
+    accept(w, ASCEND("W4A4_DYNAMIC"), &oq_format_int8_channel, &oq_dtype_i8, OQ_ACT_DYNAMIC_TOKEN4);
     start(w, &oq_dtype_u8, codes, N, K / 2);
     add(w, "a.weight_scale", &oq_dtype_u8, exponents, N, K / 32);
     accept(w, ASCEND("W4A4_MXFP4"), &oq_format_mxfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX);

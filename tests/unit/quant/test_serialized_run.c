@@ -31,6 +31,8 @@ typedef struct spelling {
     const char *marker; /* an empty tensor that tells the spelling; NULL: none */
     const char *weight; /* what stands for "weight" in names of codes; NULL: that */
     double db;          /* the least PSNR beside the plain picture; 0: 25 dB */
+    bool ascend;        /* msModelSlim's static type */
+    int zero;           /* its zero point of activations */
 } spelling;
 
 typedef struct writer { /* header and data of a safetensors file in the making */
@@ -139,9 +141,41 @@ static void put_nf4(writer *w, const spelling *s, const oq_ckpt_tensor *t)
     free(codes);
 }
 
+/* Codes of x are x / 0.2 + zero: quant_bias takes off what the weights make of the zero point. */
+static void put_ascend(writer *w, const spelling *s, const oq_ckpt_tensor *t)
+{
+    const int64_t n = t->dim[0], k = t->dim[1];
+    const float input = 0.2f, zero = (float)s->zero;
+    float *values = malloc((size_t)t->elems * sizeof *values), *scales = malloc((size_t)n * sizeof *scales);
+    int8_t *codes = malloc((size_t)t->elems);
+    int32_t *bias = calloc((size_t)n, sizeof *bias);
+    const int stem = (int)strlen(t->name) - 7;
+    char name[256];
+    t->dtype->to_f32(values, t->data, (size_t)t->elems);
+    s->format->encode(s->format, &(oq_planes_mut){{codes, scales}}, values, n, k);
+    for (int64_t r = 0; r < n; r++) {
+        for (int64_t c = 0; c < k; c++) bias[r] -= s->zero * codes[r * k + c];
+        scales[r] *= input;
+    }
+    put(w, t->name, "I8", t->dim, 2, codes, (size_t)t->elems);
+    snprintf(name, sizeof name, "%.*s.deq_scale", stem, t->name);
+    put(w, name, "F32", &n, 1, scales, (size_t)n * sizeof *scales);
+    snprintf(name, sizeof name, "%.*s.quant_bias", stem, t->name);
+    put(w, name, "I32", &n, 1, bias, (size_t)n * sizeof *bias);
+    snprintf(name, sizeof name, "%.*s.input_scale", stem, t->name);
+    put(w, name, "F32", (const int64_t[]){1}, 1, &input, sizeof input);
+    snprintf(name, sizeof name, "%.*s.input_offset", stem, t->name);
+    put(w, name, "F32", (const int64_t[]){1}, 1, &zero, sizeof zero);
+    free(values), free(scales), free(codes), free(bias);
+}
+
 static void put_quantized(writer *w, const spelling *s, const oq_ckpt_tensor *t)
 {
     const int64_t n = t->dim[0], k = t->dim[1];
+    if (s->ascend) {
+        put_ascend(w, s, t);
+        return;
+    }
     if (s->format == &oq_format_nf4_b64 || s->format == &oq_format_nf4_b64_nested) {
         put_nf4(w, s, t);
         return;
@@ -196,6 +230,19 @@ static void write_weights(oq_env *env, const spelling *s, const char *dir)
     oq_strbuf_deinit(&w.data);
 }
 
+/* The type of each tensor of the demo model. */
+static oq_json *words_of(oq_env *env)
+{
+    oq_ckpt *ckpt = NULL;
+    oq_json *words = oq_json_new_object();
+    assert_int_equal(oq_ckpt_open_folder(env, MODEL "/transformer", NULL, &ckpt), OQ_OK);
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        assert_true(oq_json_set(words, ckpt->tensors[i].name,
+                                oq_json_new_string(is_quantized(&ckpt->tensors[i]) ? "W8A8" : "FLOAT")));
+    oq_ckpt_close(ckpt);
+    return words;
+}
+
 static void write_config(oq_env *env, const spelling *s, const char *dir)
 {
     oq_json *config = NULL, *quant = NULL;
@@ -203,6 +250,7 @@ static void write_config(oq_env *env, const spelling *s, const char *dir)
     assert_int_equal(oq_json_parse_file(env, MODEL "/transformer/config.json", 1 << 20, &config), OQ_OK);
     if (s->config) {
         assert_int_equal(oq_json_parse(env, s->config, strlen(s->config), "t", &quant), OQ_OK);
+        if (s->ascend) assert_true(oq_json_set(quant, "quant_model_description", words_of(env)));
         assert_true(oq_json_set(config, "quantization_config", quant));
     }
     assert_int_equal(oq_json_dump(env, config, OQ_JSON_INDENT, &text), OQ_OK);
@@ -340,8 +388,35 @@ static void test_spellings(void **state)
     oq_media_free(plain);
 }
 
+/* A network without biases gets those that make up for a zero point: the codes are others, the picture is as near as without. */
+static void test_zero_point(void **state)
+{
+    oq_env *env = *state;
+    oq_media *plain = generate(env, MODEL, NULL);
+    oq_metrics metrics;
+    char model[512];
+    double db[2];
+    for (int i = 0; i < 2; i++) {
+        const spelling s = {.name = "ascend_static",
+                            .format = &oq_format_int8_channel,
+                            .config = "{\"quant_method\": \"ascend\"}",
+                            .ascend = true,
+                            .zero = i ? -20 : 0};
+        write_model(env, &s, model, sizeof model);
+        oq_media *stored = generate(env, model, NULL);
+        compare(plain, stored, &metrics);
+        db[i] = metrics.psnr_db;
+        oq_media_free(stored);
+    }
+    printf("static INT8 %.1f dB, with a zero point of -20 %.1f dB\n", db[0], db[1]);
+    assert_true(db[0] > 20 && db[0] < 60);
+    assert_true(db[1] > db[0] - 4 && db[1] < db[0] + 4);
+    oq_media_free(plain);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_spellings, setup, teardown)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_spellings, setup, teardown),
+                                       cmocka_unit_test_setup_teardown(test_zero_point, setup, teardown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
