@@ -20,11 +20,12 @@ enum { AMX_MR = 32, AMX_NR_BYTES = 128 };
         oq_amx_store_sums(c, AMX_NR_BYTES, tall, 1);                                                         \
     }                                                                                                        \
                                                                                                              \
-    static void name##_rows(const void *a, size_t lda, const void *b, int64_t rounds, void *c, int rows)     \
+    static void name##_rows(const void *a, size_t lda, const void *b, int64_t rounds, void *c, int64_t onto, int rows) \
     {                                                                                                        \
         const int64_t depth = rounds * OQ_PANEL_UNROLL, left = depth % OQ_AMX_DWORDS, whole = depth - left;  \
         const char *const a_left = (const char *)a + 4 * whole;                                              \
         const char *const b_left = (const char *)b + AMX_NR_BYTES * whole;                                   \
+        if (!onto) memset(c, 0, (size_t)rows * AMX_NR_BYTES);                                                \
         oq_amx_begin();                                                                                      \
         if (whole) {                                                                                         \
             oq_amx_configure(rows, OQ_AMX_DWORDS);                                                           \
@@ -44,9 +45,9 @@ enum { AMX_MR = 32, AMX_NR_BYTES = 128 };
     }
 
 #define AMX_MICRO(name, n)                                                                                   \
-    static void name##_##n(const void *a, size_t lda, const void *b, int64_t rounds, void *c)                \
+    static void name##_##n(const void *a, size_t lda, const void *b, int64_t rounds, void *c, int64_t onto)  \
     {                                                                                                        \
-        name##_rows(a, lda, b, rounds, c, n);                                                                \
+        name##_rows(a, lda, b, rounds, c, onto, n);                                                                \
     }
 #define AMX_FOUR(M, name, a, b, c, d) M(name, a) M(name, b) M(name, c) M(name, d)
 #define AMX_EACH(M, name)                                                                                    \

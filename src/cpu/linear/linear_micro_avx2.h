@@ -30,6 +30,8 @@
 #define LOAD(at, lo, hi)  "vmovups " at "(%[c]), %%ymm" lo "\n\tvmovups 32+" at "(%[c]), %%ymm" hi "\n\t"
 #define STORE(at, lo, hi) "vmovups %%ymm" lo ", " at "(%[c])\n\tvmovups %%ymm" hi ", 32+" at "(%[c])\n\t"
 
+#define CLEAR(at, lo, hi) "vxorps %%ymm" lo ", %%ymm" lo ", %%ymm" lo "\n\tvxorps %%ymm" hi ", %%ymm" hi ", %%ymm" hi "\n\t"
+
 #define C_1(M) M("0", "4", "5")
 #define C_2(M) C_1(M) M("64", "6", "7")
 #define C_3(M) C_2(M) M("128", "8", "9")
@@ -41,17 +43,18 @@
     "vmovups " db "(%[b]), %%ymm0\n\tvmovups 32+" db "(%[b]), %%ymm1\n\t" ROWS_##n(OP, da)
 
 #define MICRO(name, OP, n)                                                                                   \
-    static void name##_##n(const void *a, size_t lda, const void *b, int64_t rounds, void *c)                \
+    static void name##_##n(const void *a, size_t lda, const void *b, int64_t rounds, void *c, int64_t onto)  \
     {                                                                                                        \
         const char *a0 = a, *a1 = a0 + 3 * lda;                                                              \
-        __asm__ volatile(C_##n(LOAD) ".p2align 5\n1:\n\t" DWORD(OP, n, "", "0") DWORD(OP, n, "4", "64")      \
+        __asm__ volatile("test %[onto], %[onto]\n\tjnz 2f\n\t" C_##n(CLEAR) "jmp 3f\n2:\n\t" C_##n(LOAD)         \
+                         "3:\n\t.p2align 5\n1:\n\t" DWORD(OP, n, "", "0") DWORD(OP, n, "4", "64")      \
                              DWORD(OP, n, "8", "128") DWORD(OP, n, "12", "192") "add $16, %[a0]\n\t"         \
                                                                                 "add $16, %[a1]\n\t"         \
                                                                                 "add $256, %[b]\n\t"         \
                                                                                 "dec %[rounds]\n\t"          \
                                                                                 "jnz 1b\n\t" C_##n(STORE)    \
                          : [a0] "+r"(a0), [a1] "+r"(a1), [b] "+r"(b), [rounds] "+r"(rounds)                  \
-                         : [ld] "r"(lda), [c] "r"(c)                                                         \
+                         : [ld] "r"(lda), [c] "r"(c), [onto] "r"(onto)                                                         \
                          : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",   \
                            "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");            \
     }

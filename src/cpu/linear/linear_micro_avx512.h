@@ -40,6 +40,8 @@
 #define LOAD(at, lo, hi)  "vmovups " at "(%[c]), %%zmm" lo "\n\tvmovups 64+" at "(%[c]), %%zmm" hi "\n\t"
 #define STORE(at, lo, hi) "vmovups %%zmm" lo ", " at "(%[c])\n\tvmovups %%zmm" hi ", 64+" at "(%[c])\n\t"
 
+#define CLEAR(at, lo, hi) "vpxord %%zmm" lo ", %%zmm" lo ", %%zmm" lo "\n\tvpxord %%zmm" hi ", %%zmm" hi ", %%zmm" hi "\n\t"
+
 #define C_1(M)  M("0", "8", "9")
 #define C_2(M)  C_1(M) M("128", "10", "11")
 #define C_3(M)  C_2(M) M("256", "12", "13")
@@ -57,11 +59,12 @@
     "vmovups " db "(%[b]), %%zmm0\n\tvmovups 64+" db "(%[b]), %%zmm1\n\t" ROWS_##n(op, da)
 
 #define MICRO(name, op, n)                                                                                   \
-    static void name##_##n(const void *a, size_t lda, const void *b, int64_t rounds, void *c)                \
+    static void name##_##n(const void *a, size_t lda, const void *b, int64_t rounds, void *c, int64_t onto)  \
     {                                                                                                        \
         const char *a0 = a, *a1 = a0 + 3 * lda, *a2 = a0 + 6 * lda, *a3 = a0 + 9 * lda;                      \
         __asm__ volatile(                                                                                    \
-            C_##n(LOAD) ".p2align 5\n1:\n\t" DWORD(op, n, "", "0") DWORD(op, n, "4", "128")                  \
+            "test %[onto], %[onto]\n\tjnz 2f\n\t" C_##n(CLEAR) "jmp 3f\n2:\n\t" C_##n(LOAD)                      \
+            "3:\n\t.p2align 5\n1:\n\t" DWORD(op, n, "", "0") DWORD(op, n, "4", "128")                  \
                 DWORD(op, n, "8", "256") DWORD(op, n, "12", "384") "add $16, %[a0]\n\t"                      \
                                                                    "add $16, %[a1]\n\t"                      \
                                                                    "add $16, %[a2]\n\t"                      \
@@ -70,7 +73,7 @@
                                                                    "dec %[rounds]\n\t"                       \
                                                                    "jnz 1b\n\t" C_##n(STORE)                 \
             : [a0] "+r"(a0), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [b] "+r"(b), [rounds] "+r"(rounds) \
-            : [ld] "r"(lda), [c] "r"(c)                                                                      \
+            : [ld] "r"(lda), [c] "r"(c), [onto] "r"(onto)                                                                      \
             : "memory", "cc", "xmm0", "xmm1", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",       \
               "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20",      \
               "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30",      \

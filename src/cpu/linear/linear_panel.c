@@ -197,7 +197,7 @@ static void multiply(void *user, int64_t task, int worker)
     _Alignas(64) char buffer[OQ_PANEL_CHUNK * OQ_PANEL_MAX_NR * 4];
     _Alignas(64) char c[OQ_PANEL_GROUP * OQ_PANEL_ROWS * OQ_PANEL_MAX_NR * 4];
     const size_t c_bytes = (size_t)(rows * e->nr) * 4; /* of one panel */
-    memset(c, 0, (size_t)panels * c_bytes);
+    if (job->few) memset(c, 0, (size_t)panels * c_bytes);
     for (int64_t p = 0; job->few && p < panels; p++)
         e->few(job, (float *)(void *)(c + (size_t)p * c_bytes), panel_of(job, panel, run, p));
     for (int64_t first = job->few ? depth : 0; first < depth; first += OQ_PANEL_CHUNK) {
@@ -208,7 +208,7 @@ static void multiply(void *user, int64_t task, int worker)
             for (int64_t i = 0, n; i < rows; i += n) {
                 n = oq_ceil_div(rows - i, oq_ceil_div(rows - i, e->mr)); /* tiles of nearly one height */
                 e->micro[n](a + (size_t)i * job->lda, job->lda, b, count / OQ_PANEL_UNROLL,
-                            c + (size_t)p * c_bytes + (size_t)(i * e->nr) * 4);
+                            c + (size_t)p * c_bytes + (size_t)(i * e->nr) * 4, first > 0);
             }
         }
     }

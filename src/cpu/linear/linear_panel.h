@@ -18,8 +18,8 @@ enum {
     OQ_PANEL_SUPER = 768   /* rows of x that are prepared at once; bounds the scratch */
 };
 
-/* c[rows][nr] += a[rows][4 * rounds dwords] . b[4 * rounds][nr dwords]; rows of a are `lda` bytes apart. */
-typedef void (*oq_panel_micro)(const void *a, size_t lda, const void *b, int64_t rounds, void *c);
+/* c[rows][nr] = (onto: +=) a[rows][4 * rounds dwords] . b[4 * rounds][nr dwords]; rows of a are `lda` bytes apart. */
+typedef void (*oq_panel_micro)(const void *a, size_t lda, const void *b, int64_t rounds, void *c, int64_t onto);
 
 typedef struct oq_panel_job oq_panel_job;
 
