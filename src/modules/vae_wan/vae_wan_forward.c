@@ -34,12 +34,14 @@ static oq_status add_stage_slots(oq_exec *ex, oq_vae_walk *p, const oq_vae_wan_s
     return OQ_OK;
 }
 
-/* Slots in the order of the walk; p->h, p->w are the input's and come back. */
-static oq_status add_slots(oq_exec *ex, oq_vae_walk *p, const oq_vae_wan_side *side, bool up)
+/* Slots in the order of the walk; p->h, p->w are the input's and come back. head: of the decoder's head alone, since the
+ * tail's are as large as the video's frames. */
+static oq_status add_slots(oq_exec *ex, oq_vae_walk *p, const oq_vae_wan_side *side, bool up, bool head)
 {
     const int64_t h = p->h, w = p->w;
     OQ_TRY(add_slot(ex, p, side->conv_in.spec.c_in));
     for (int i = 0; up && i < 2; i++) OQ_TRY(add_resnet_slots(ex, p, &side->mid.resnets[i]));
+    if (head) return OQ_OK;
     for (int64_t i = 0; i < p->s->n_blocks; i++) OQ_TRY(add_stage_slots(ex, p, &side->stages[i], up));
     for (int i = 0; !up && i < 2; i++) OQ_TRY(add_resnet_slots(ex, p, &side->mid.resnets[i]));
     OQ_TRY(add_slot(ex, p, side->conv_out.spec.c_in));
@@ -403,7 +405,7 @@ static oq_status decode_halves(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wa
     OQ_TRY(new_walk(ex, s, a, fits, elems, (a->frames + piece - 1) / piece, &p));
     p.h = a->h;
     p.w = a->w;
-    if (p.keep) OQ_TRY(add_slots(ex, &p, &s->decoder, true));
+    if (p.keep) OQ_TRY(add_slots(ex, &p, &s->decoder, true, how->halves == HEAD));
     for (int64_t at = 0; at < a->frames; at += piece, p.piece++) {
         p.t = at + piece < a->frames ? piece : a->frames - at;
         p.h = a->h;
@@ -506,7 +508,7 @@ oq_status oq_vae_wan_encode(oq_exec *ex, const oq_vae_wan *s, const oq_vae_wan_a
     OQ_TRY(new_walk(ex, s, a, fits, elems, several ? 1 + (a->frames - first + most - 1) / most : 1, &p));
     p.h = h;
     p.w = w;
-    if (p.keep) OQ_TRY(add_slots(ex, &p, &s->encoder, false));
+    if (p.keep) OQ_TRY(add_slots(ex, &p, &s->encoder, false, false));
     for (int64_t at = 0; at < a->frames; p.piece++) {
         const int64_t want = at == 0 ? first : most, t = want < a->frames - at ? want : a->frames - at;
         p.t = t;
