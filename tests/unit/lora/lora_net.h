@@ -1,4 +1,5 @@
-/* lora_net.h -- small networks with adapters, for the tests of this folder. cmocka's headers come before. */
+/* lora_net.h -- small networks with adapters, for the tests of this folder. cmocka's headers come before, and LORA_SCRATCH: a
+ * folder's name of the program's own, since they run side by side. */
 #ifndef OQ_TESTS_LORA_NET_H
 #define OQ_TESTS_LORA_NET_H
 
@@ -29,7 +30,7 @@ static inline int setup(void **state)
     fixture *f = calloc(1, sizeof *f);
     if (!f || oq_env_new(NULL, &f->env) != OQ_OK || oq_backend_cpu.open(f->env, 0, NULL, &f->device) != OQ_OK)
         return -1;
-    snprintf(f->dir, sizeof f->dir, "%s", scratch_dir(OMNIQ_BINARY_DIR, "lora"));
+    snprintf(f->dir, sizeof f->dir, "%s", scratch_dir(OMNIQ_BINARY_DIR, LORA_SCRATCH));
     *state = f;
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#define LORA_SCRATCH "lora"
 #include "unit/lora/lora_net.h"
 
 enum { RANK = 4 };

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/names.h"
+#define LORA_SCRATCH "lora-families"
 #include "unit/lora/lora_net.h"
 
 enum { RANK = 3, MOST_PARTS = 4, MOST_ROWS = 256, NAME = 160 };

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#define LORA_SCRATCH "lora-kinds"
 #include "unit/lora/lora_net.h"
 
 typedef struct factor { /* [n, k], values u(its end) */
