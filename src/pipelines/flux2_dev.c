@@ -71,11 +71,11 @@ static const oq_pipeline_component components[] = {
 
 static const oq_pipeline_recipe recipes[] = {
     {"careful8", "{\"transformer\":{\"method\":\"int8\",\"ignored_layers\":[\"linear_out\"]}}",
-     "int8, the feed-forward outputs of double blocks BF16: as for FLUX.2-klein, whose blocks these "
-     "are. Not measured on the published weights."},
+     "int8, the feed-forward outputs of double blocks BF16, as for FLUX.2-klein, whose blocks these are: a "
+     "small model with made weights goes from 47.9 to 49.2 dB. Not measured on the published weights."},
     {"careful4", "{\"transformer\":{\"method\":\"nvfp4\",\"ignored_layers\":[\"transformer_blocks.0\"]}}",
-     "nvfp4, the first double block BF16 (one of 56 blocks): as for FLUX.2-klein, whose blocks these "
-     "are. Not measured on the published weights."},
+     "nvfp4, the first double block BF16 (one of 56 blocks), as for FLUX.2-klein: a small model with made "
+     "weights, where it is one of four, goes from 29.9 to 32.5 dB. Not measured on the published weights."},
     {0},
 };
 

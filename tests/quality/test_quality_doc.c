@@ -163,6 +163,40 @@ static void test_families_and_recipes(void **state)
         }
 }
 
+/* Do both figures of the table stand in the recipe's evidence? */
+static bool tells(const quality_family *f, const oq_pipeline_recipe *r)
+{
+    static const char *const beside[][2] = {{"careful8", "`int8`"}, {"careful4", "`nvfp4`"}};
+    char name[64], without[16], with[16];
+    for (size_t i = 0; i < OQ_COUNT(beside); i++) {
+        if (strcmp(r->name, beside[i][0]) != 0) continue;
+        snprintf(name, sizeof name, "`--recipe %s`", r->name);
+        snprintf(without, sizeof without, "%.1f", cell(f->name, beside[i][1], 5));
+        snprintf(with, sizeof with, "%.1f", cell(f->name, name, 5));
+        return strstr(r->evidence, without) && strstr(r->evidence, with);
+    }
+    fail_msg("recipe %s is beside no method of the table", r->name);
+    return false;
+}
+
+/* What a family says for its recipes was measured on one of its models, and stands in the table. */
+static void test_evidence_is_measured(void **state)
+{
+    (void)state;
+    for (size_t i = 0; oq_pipeline_list[i]; i++) {
+        const oq_pipeline_type *type = oq_pipeline_list[i];
+        const char *of = strcmp(type->name, "wan-i2v") == 0 ? "wan" : type->name; /* the same networks */
+        for (const oq_pipeline_recipe *r = type->recipes; r && r->name; r++) {
+            bool told = false;
+            for (const quality_family *f = quality_families; f->name && !told; f++)
+                told = strcmp(f->pipeline, of) == 0 && tells(f, r);
+            if (!told)
+                fail_msg("%s: %s says figures that docs/QUALITY.md has not: %s", type->name, r->name,
+                         r->evidence);
+        }
+    }
+}
+
 /* "budgets": | budget | bits | mean | worst | single method | bits | mean | worst |, each recipe above what it was held against. */
 static void test_searched_recipes(void **state)
 {
@@ -190,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_list_is_complete),     cmocka_unit_test(test_sizes_are_todays),
         cmocka_unit_test(test_pictures_are_todays),  cmocka_unit_test(test_nothing_is_outside_its_band),
         cmocka_unit_test(test_families_and_recipes), cmocka_unit_test(test_searched_recipes),
+        cmocka_unit_test(test_evidence_is_measured),
     };
     return cmocka_run_group_tests_name("docs/QUALITY.md", tests, setup, teardown);
 }
