@@ -221,7 +221,8 @@ static const oq_option_info rows[] = {
      "not "
      "at all"},
     {"layout", NULL, OQ_OPTION_STRING, 0, 0, NULL, "the first that fits", "quantize", "output", "NAME",
-     "whose files: compressed-tensors, bitsandbytes, modelopt, comfy, auto-round, auto-round-awq, fp8, int8, "
+     "whose files: compressed-tensors, bitsandbytes, modelopt, comfy, auto-round, auto-round-awq, gptq, fp8, "
+     "int8, "
      "quanto, torchao, gguf"},
     {"names", NULL, OQ_OPTION_CHOICE, 0, 0, "source,original", "source", "quantize", "output", "WORD",
      "names of a transformer's tensors: the source's, or those of the first release, which ComfyUI and "

@@ -75,6 +75,13 @@ oq_spelled oq_spell_smooth(const oq_write_layer *l, const char *suffix); /* BF16
 void oq_put_nibbles_swapped(void *dst, const oq_write_layer *layer, const oq_planes *planes);
 /* The code of a weight of an integer format in groups. */
 unsigned oq_write_int_code(const oq_write_layer *layer, const oq_planes *planes, int64_t row, int64_t column);
+/* The zero point of an integer format in whole groups; half of the codes where it has none. */
+unsigned oq_write_int_zero(const oq_write_layer *layer, const oq_planes *planes, int64_t row, int64_t group);
+/* Scales of such a format as [groups, n]. */
+void oq_put_column_scales(void *dst, const oq_write_layer *layer, const oq_planes *planes);
+/* layout_gptq.c: qweight, qzeros and scales; 0: codes do not fill words. Columns in the order of the model where the planes have
+ * another. */
+int oq_spell_gptq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX]);
 /* The names, as a JSON list. */
 oq_json *oq_write_names(const char *const *names, size_t n);
 /* Do all layers have the first one's scheme? */

@@ -11,64 +11,6 @@ static bool is_asymmetric(const oq_format *f)
     return f->planes & 1u << OQ_PLANE_ZERO;
 }
 
-static unsigned zero_at(const oq_write_layer *l, const oq_planes *planes, int64_t row, int64_t group)
-{
-    const uint8_t *zero = planes->plane[OQ_PLANE_ZERO];
-    return zero ? zero[row * (l->k / l->scheme.weight->block_k) + group]
-                : 1u << (l->scheme.weight->int_bits - 1);
-}
-
-/* Scales stand [groups, n]. */
-static void put_scales(void *dst, const oq_write_layer *l, const oq_planes *planes)
-{
-    const float *scale = planes->plane[OQ_PLANE_SCALE];
-    const int64_t groups = l->k / l->scheme.weight->block_k;
-    for (int64_t g = 0; g < groups; g++)
-        for (int64_t r = 0; r < l->n; r++) ((float *)dst)[g * l->n + r] = scale[r * groups + g];
-}
-
-/* ---- as GPTQ: the columns of a row are one stream of bits through words; zero points one less than they are */
-
-/* `value` at bit `at` of a stream whose words stand `stride` apart. */
-static void put_bits(uint32_t *words, int64_t stride, int64_t at, int bits, unsigned value)
-{
-    const int in = (int)(at % 32);
-    words[at / 32 * stride] |= (uint32_t)value << in;
-    if (in + bits > 32) words[(at / 32 + 1) * stride] |= (uint32_t)value >> (32 - in);
-}
-
-static void put_gptq_codes(void *dst, const oq_write_layer *l, const oq_planes *planes)
-{
-    const int bits = l->scheme.weight->int_bits;
-    memset(dst, 0, (size_t)(l->k * bits / 32 * l->n) * 4);
-    for (int64_t r = 0; r < l->n; r++)
-        for (int64_t c = 0; c < l->k; c++)
-            put_bits((uint32_t *)dst + r, l->n, c * bits, bits, oq_write_int_code(l, planes, r, c));
-}
-
-static void put_gptq_zeros(void *dst, const oq_write_layer *l, const oq_planes *planes)
-{
-    const int bits = l->scheme.weight->int_bits;
-    const int64_t groups = l->k / l->scheme.weight->block_k, words = l->n * bits / 32;
-    memset(dst, 0, (size_t)(groups * words) * 4);
-    for (int64_t g = 0; g < groups; g++)
-        for (int64_t r = 0; r < l->n; r++)
-            put_bits((uint32_t *)dst + g * words, 1, r * bits, bits,
-                     (zero_at(l, planes, r, g) - 1u) & ((1u << bits) - 1u));
-}
-
-static int spell_gptq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
-{
-    const int bits = l->scheme.weight->int_bits;
-    const int64_t groups = l->k / l->scheme.weight->block_k;
-    const int64_t words_k = l->k * bits / 32, words_n = l->n * bits / 32;
-    if (l->k * bits % 32 || l->n * bits % 32) return 0;
-    out[0] = oq_spell_made(".qweight", "I32", (size_t)(words_k * l->n) * 4, words_k, l->n, put_gptq_codes);
-    out[1] = oq_spell_made(".qzeros", "I32", (size_t)(groups * words_n) * 4, groups, words_n, put_gptq_zeros);
-    out[2] = oq_spell_made(".scales", "F32", (size_t)(groups * l->n) * 4, groups, l->n, put_scales);
-    return 3;
-}
-
 /* ---- as AWQ: eight rows in a word, in the order of its kernel ------------------------------------------ */
 
 static const int awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -91,7 +33,7 @@ static void put_awq_zeros(void *dst, const oq_write_layer *l, const oq_planes *p
         for (int64_t w = 0; w < l->n / 8; w++) {
             uint32_t word = 0;
             for (int i = 0; i < 8; i++)
-                word |= (uint32_t)zero_at(l, planes, 8 * w + awq_order[i], g) << (4 * i);
+                word |= (uint32_t)oq_write_int_zero(l, planes, 8 * w + awq_order[i], g) << (4 * i);
             ((uint32_t *)dst)[g * (l->n / 8) + w] = word;
         }
 }
@@ -102,7 +44,7 @@ static int spell_awq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
     out[0] = oq_spell_made(".qweight", "I32", (size_t)(l->k * (l->n / 8)) * 4, l->k, l->n / 8, put_awq_codes);
     out[1] =
         oq_spell_made(".qzeros", "I32", (size_t)(groups * (l->n / 8)) * 4, groups, l->n / 8, put_awq_zeros);
-    out[2] = oq_spell_made(".scales", "F32", (size_t)(groups * l->n) * 4, groups, l->n, put_scales);
+    out[2] = oq_spell_made(".scales", "F32", (size_t)(groups * l->n) * 4, groups, l->n, oq_put_column_scales);
     return 3;
 }
 
@@ -110,7 +52,8 @@ static int spell_awq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
 
 static bool fits(const oq_write_layer *l)
 {
-    return l->scheme.weight->int_bits && !l->scheme.act && l->k % l->scheme.weight->block_k == 0;
+    return l->scheme.weight->int_bits && !l->scheme.act && !l->scheme.order &&
+           l->k % l->scheme.weight->block_k == 0;
 }
 
 static int spell_mx(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
@@ -125,7 +68,7 @@ static int spell_mx(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
 
 static int spell_autoround(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
 {
-    return fits(l) ? spell_gptq(l, out) : spell_mx(l, out);
+    return fits(l) ? oq_spell_gptq(l, out) : spell_mx(l, out);
 }
 
 static int spell_autoround_awq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])

@@ -78,6 +78,21 @@ unsigned oq_write_int_code(const oq_write_layer *layer, const oq_planes *planes,
     return (low | high << 8) >> at % 8 & ((1u << bits) - 1u);
 }
 
+unsigned oq_write_int_zero(const oq_write_layer *l, const oq_planes *planes, int64_t row, int64_t group)
+{
+    const uint8_t *zero = planes->plane[OQ_PLANE_ZERO];
+    return zero ? zero[row * (l->k / l->scheme.weight->block_k) + group]
+                : 1u << (l->scheme.weight->int_bits - 1);
+}
+
+void oq_put_column_scales(void *dst, const oq_write_layer *l, const oq_planes *planes)
+{
+    const float *scale = planes->plane[OQ_PLANE_SCALE];
+    const int64_t groups = l->k / l->scheme.weight->block_k;
+    for (int64_t g = 0; g < groups; g++)
+        for (int64_t r = 0; r < l->n; r++) ((float *)dst)[g * l->n + r] = scale[r * groups + g];
+}
+
 oq_json *oq_write_names(const char *const *names, size_t n)
 {
     oq_json *list = oq_json_new_array();

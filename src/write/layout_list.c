@@ -6,7 +6,7 @@
 
 extern const oq_layout oq_layout_compressed_tensors, oq_layout_bitsandbytes, oq_layout_modelopt,
     oq_layout_comfy, oq_layout_autoround, oq_layout_gguf, oq_layout_autoround_awq, oq_layout_torchao,
-    oq_layout_fp8, oq_layout_int8, oq_layout_quanto;
+    oq_layout_fp8, oq_layout_int8, oq_layout_quanto, oq_layout_gptq;
 
 const oq_layout *const oq_layout_list[] = {
     &oq_layout_compressed_tensors,
@@ -15,6 +15,7 @@ const oq_layout *const oq_layout_list[] = {
     &oq_layout_comfy,
     &oq_layout_autoround,
     &oq_layout_autoround_awq,
+    &oq_layout_gptq,
     &oq_layout_fp8,
     &oq_layout_int8,
     &oq_layout_quanto,

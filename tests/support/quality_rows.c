@@ -107,6 +107,7 @@ const quality_row quality_rows[] = {
     {"modelopt_fp4, plain activations", "{\"method\":\"nvfp4\"}", "comfy", DB(33.22)},
     {"mxfp8", "{\"method\":\"mxfp8\"}", "comfy", DB(39.94)},
     {"w4a16, 4 bits, groups of 64", GROUPS("4", "64"), "auto-round", DB(29.68)},
+    {"w4a16, 4 bits, groups of 64", GROUPS("4", "64"), "gptq", DB(29.68)},
     {"mxfp4", "{\"method\":\"mxfp4\"}", "auto-round", DB(29.87)},
     {"w4a16, 4 bits with zero points, groups of 32",
      "{\"method\":\"w4a16\",\"bits\":4,\"group_size\":32,\"sym\":false}", "auto-round-awq", DB(0)},

@@ -67,6 +67,8 @@ static const row rows[] = {
     {"{\"method\": \"w4a16\", \"group_size\": 64, \"sym\": false}", "auto-round", "int4z_g64", 12, true},
     {"{\"method\": \"w4a16\", \"group_size\": 64, \"sym\": false}", "auto-round-awq", "int4z_g64", 12, true},
     {"{\"method\": \"w4a16\", \"group_size\": 32}", "auto-round-awq", "int4_g32", 12, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 64, \"sym\": false}", "gptq", "int4z_g64", 12, true},
+    {"{\"method\": \"w4a16\", \"group_size\": 64, \"bits\": 3}", "gptq", "int3_g64", 8, true},
     {"{\"method\": \"w4a16\", \"group_size\": 64, \"bits\": 3}", NULL, "int3_g64", 8, true},
     {"{\"method\": \"w4a16\", \"group_size\": 64, \"bits\": 3}", "auto-round", "int3_g64", 8, true},
     {"{\"method\": \"w4a16\", \"group_size\": 32, \"bits\": 2}", "auto-round", "int2_g32", 3, true},

@@ -10,7 +10,11 @@
 
 #include "support/dialect_world.h"
 
+#include "write/compensate.h"
+#include "write/layout.h"
+
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { N = 8, K = 40, GROUPS = 2, WORDS = 5 }; /* groups of 32: the second has 8 columns */
@@ -247,6 +251,57 @@ static void test_act_order(void **state)
     accept(w, rows, &oq_format_int4_g32, half);
 }
 
+/* What the writer makes of columns in the order of activation is what is read: codes, scales, zero points, order. */
+static void test_written_order(void **state)
+{
+    enum { ROWS = 32, COLS = 128 };
+    world *w = *state;
+    const oq_format *f = &oq_format_int4z_g32;
+    static float weights[ROWS * COLS], h[COLS * COLS], scale[ROWS * 4], scale_back[ROWS * 4];
+    static uint8_t codes[ROWS * COLS / 2], zero[ROWS * 4], codes_back[sizeof codes], zero_back[sizeof zero],
+        bytes[4][ROWS * COLS];
+    static int32_t order[COLS], order_back[COLS];
+    for (int i = 0; i < ROWS * COLS; i++) weights[i] = sinf((float)(i * i % 977));
+    for (int i = 0; i < COLS; i++)
+        for (int j = 0; j < COLS; j++) h[i * COLS + j] = i == j ? (float)(1 + i * 37 % 101) : 0.5f;
+    oq_planes_mut planes = {
+        .plane = {[OQ_PLANE_DATA] = codes, [OQ_PLANE_SCALE] = scale, [OQ_PLANE_ZERO] = zero}};
+    const oq_compensation how = {.format = f, .order = OQ_COLUMNS_REGROUPED, .damping = 0.01};
+    oq_compensation_result result;
+    assert_int_equal(oq_compensate(w->env, &how, weights, h, ROWS, COLS, &planes, order, &result), OQ_OK);
+    const oq_write_layer layer = {.name = "a", .n = ROWS, .k = COLS, .scheme = {.weight = f, .order = true}};
+    const oq_planes is = {.plane = {[OQ_PLANE_DATA] = codes,
+                                    [OQ_PLANE_SCALE] = scale,
+                                    [OQ_PLANE_ZERO] = zero,
+                                    [OQ_PLANE_ORDER] = order}};
+    oq_spelled spelled[OQ_LAYOUT_MAX];
+    assert_int_equal(oq_layout_find("auto-round")->spell(&layer, spelled), 0); /* has no place for it */
+    assert_int_equal(oq_layout_find("gptq")->spell(&layer, spelled), 4);
+    memory_ckpt_init(&w->ckpt);
+    for (int i = 0; i < 4; i++) {
+        static char name[4][32];
+        assert_true(spelled[i].bytes <= sizeof bytes[i]);
+        spelled[i].put(bytes[i], &layer, &is);
+        snprintf(name[i], sizeof name[i], "a%s", spelled[i].suffix);
+        add(w, name[i], spelled[i].type[0] == 'F' ? &oq_dtype_f32 : &oq_dtype_i32, bytes[i],
+            spelled[i].dim[0], spelled[i].n_dims > 1 ? spelled[i].dim[1] : -1);
+    }
+    oq_part_source part;
+    bool found = false;
+    if (world_locate(w, GPTQ(", \"sym\": false, \"desc_act\": true"), ROWS, COLS, &part, &found) != OQ_OK)
+        fail_msg("%s", oq_env_error(w->env));
+    assert_true(found && part.format == f && part.plane[OQ_PLANE_ORDER].tensor);
+    oq_plane_read(&part.plane[OQ_PLANE_DATA], codes_back, sizeof codes_back, ROWS, COLS);
+    oq_plane_read(&part.plane[OQ_PLANE_SCALE], scale_back, sizeof scale_back, ROWS, COLS);
+    oq_plane_read(&part.plane[OQ_PLANE_ZERO], zero_back, sizeof zero_back, ROWS, COLS);
+    oq_plane_read(&part.plane[OQ_PLANE_ORDER], order_back, sizeof order_back, ROWS, COLS);
+    assert_memory_equal(codes_back, codes, sizeof codes);
+    assert_memory_equal(scale_back, scale, sizeof scale);
+    assert_memory_equal(zero_back, zero, sizeof zero);
+    assert_memory_equal(order_back, order, sizeof order);
+    assert_int_not_equal(order[0], 0);
+}
+
 static void test_refusals(void **state)
 {
     world *w = *state;
@@ -293,6 +348,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_awq, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_rows, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_act_order, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_written_order, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_refusals, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
