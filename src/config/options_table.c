@@ -179,6 +179,15 @@ static const oq_option_info rows[] = {
      "activations are static"},
     {"smoothquant-alpha", NULL, OQ_OPTION_REAL, 0, 1, NULL, "0.5", "quantize", "quantization", "X",
      "how much of a column's size goes over to the weights: 0 none, 1 all"},
+    {"gptq", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "quantize", "quantization", NULL,
+     "round integers in groups (w4a16) so that errors make up for each other on what layers take in while "
+     "the prompts "
+     "run"},
+    {"gptq-damping", NULL, OQ_OPTION_REAL, 0, 1, NULL, "0.01", "quantize", "quantization", "X",
+     "share of the inputs' mean square that is added to every column's: more trusts the prompts less"},
+    {"gptq-memory", NULL, OQ_OPTION_STRING, 0, 0, NULL, "a quarter of the machine's", "quantize",
+     "quantization", "SIZE",
+     "of the sums that are held at a time (4GiB); layers beyond it take further runs of the prompts"},
     {"recipe", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, MAKES ",bench,quantize", "quantization", "NAME|FILE",
      "a recipe of the model's family ('omniq models -v' lists them), or a file of 'omniq recipe'"},
     {"budget", NULL, OQ_OPTION_STRING, 0, 0, NULL, "4.5bpw", "recipe", "quantization", "SIZE",

@@ -247,6 +247,26 @@ static int compare_snr(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static const char *const rounding_words[] = {
+    [OQ_COMPENSATED] = "compensated",
+    [OQ_NEAREST_NO_INPUTS] = "to nearest: the prompts do not reach it",
+    [OQ_NEAREST_NOT_FINITE] = "to nearest: its inputs are too large for sums of their products",
+    [OQ_NEAREST_INDEFINITE] = "to nearest: no damping makes its inputs' products invertible",
+};
+
+static oq_json *rounding_json(const oq_compensation_result *r)
+{
+    oq_json *o = oq_json_new_object();
+    oq_json_set(o, "how", oq_json_new_string(rounding_words[r->how]));
+    if (r->how != OQ_COMPENSATED) return o;
+    oq_json_set(o, "damping", oq_json_new_real(r->damping));
+    oq_json_set(o, "nearest_rows", oq_json_new_int(r->nearest_rows));
+    if (r->noise > 0) oq_json_set(o, "output_snr_db", oq_json_new_real(10 * log10(r->signal / r->noise)));
+    if (r->nearest_noise > 0)
+        oq_json_set(o, "nearest_output_snr_db", oq_json_new_real(10 * log10(r->signal / r->nearest_noise)));
+    return o;
+}
+
 static oq_json *layer_json(const oq_rewrite_job *job, bool dry)
 {
     oq_json *o = oq_json_new_object();
@@ -261,7 +281,35 @@ static oq_json *layer_json(const oq_rewrite_job *job, bool dry)
     if (!dry) oq_json_set(o, "snr_db", oq_json_new_real(oq_rewrite_snr_db(job)));
     if (!dry && oq_act_is_static(job->to.scheme.act_scale))
         oq_json_set(o, "input_scale", oq_json_new_real((double)job->to.input_scale));
+    if (!dry && job->compensate) oq_json_set(o, "rounding", rounding_json(&job->compensation));
     return o;
+}
+
+/* How near layers' outputs stay on the prompts, in the mean of their decibels; who was rounded to nearest after all. */
+static void put_rounding(const oq_quantize *q, const oq_quantize_part *p, oq_strbuf *text)
+{
+    double compensated = 0, nearest = 0;
+    size_t n = 0, left = 0;
+    const oq_rewrite_job *first = NULL;
+    for (size_t i = 0; i < p->rewrite.n_jobs; i++) {
+        const oq_rewrite_job *job = &p->rewrite.jobs[i];
+        const oq_compensation_result *r = &job->compensation;
+        if (!job->compensate) continue;
+        if (r->how != OQ_COMPENSATED) {
+            if (!left++) first = job;
+        } else if (r->noise > 0 && r->nearest_noise > 0) {
+            compensated += 10 * log10(r->signal / r->noise);
+            nearest += 10 * log10(r->signal / r->nearest_noise);
+            n++;
+        }
+    }
+    if (n)
+        oq_strbuf_printf(
+            text, "  outputs of %zu compensated layers on the prompts: %.1f dB, rounded to nearest %.1f dB\n",
+            n, compensated / (double)n, nearest / (double)n);
+    if (left)
+        oq_log(q->env, OQ_LOG_WARN, "%s: %zu layers were rounded to nearest, the first is '%s': %s", p->name,
+               left, first->name, rounding_words[first->compensation.how]);
 }
 
 static void put_layers(const oq_quantize *q, const oq_rewrite_job **jobs, size_t n, bool dry, oq_strbuf *text)
@@ -317,6 +365,7 @@ static oq_status report_part(const oq_quantize *q, const oq_quantize_part *p, bo
     if (!dry && n) oq_strbuf_printf(text, ", %.1f dB", snr);
     oq_strbuf_putc(text, '\n');
     put_layers(q, jobs, n, dry, text);
+    if (!dry) put_rounding(q, p, text);
     oq_free(q->env, (void *)jobs);
     return OQ_OK;
 }
@@ -332,13 +381,18 @@ static void put_calibration(const oq_quantize *q, bool dry, oq_json *json, oq_st
     oq_json_set(o, "seed", oq_json_new_int((int64_t)q->calibrated.seed));
     oq_json_set(o, "static_scales", oq_json_new_int((int64_t)q->calibrated.scales));
     oq_json_set(o, "smoothed_layers", oq_json_new_int((int64_t)q->calibrated.smoothed));
+    oq_json_set(o, "compensated_layers", oq_json_new_int((int64_t)q->calibrated.compensated));
+    oq_json_set(o, "compensation_runs", oq_json_new_int(q->calibrated.turns));
     oq_json_set(json, "calibration", o);
-    oq_strbuf_printf(
-        text, "calibration%s: %d %s, %d steps, %lld x %lld, seed %llu; %zu static activation scales",
-        dry ? " (not run)" : "", q->calibrated.prompts, q->calibrated.prompts == 1 ? "prompt" : "prompts",
-        q->calibrated.steps, (long long)q->calibrated.width, (long long)q->calibrated.height,
-        (unsigned long long)q->calibrated.seed, q->calibrated.scales);
-    if (q->calibrated.smoothed) oq_strbuf_printf(text, ", %zu smoothed layers", q->calibrated.smoothed);
+    oq_strbuf_printf(text, "calibration%s: %d %s, %d steps, %lld x %lld, seed %llu", dry ? " (not run)" : "",
+                     q->calibrated.prompts, q->calibrated.prompts == 1 ? "prompt" : "prompts",
+                     q->calibrated.steps, (long long)q->calibrated.width, (long long)q->calibrated.height,
+                     (unsigned long long)q->calibrated.seed);
+    if (q->calibrated.scales) oq_strbuf_printf(text, "; %zu static activation scales", q->calibrated.scales);
+    if (q->calibrated.smoothed) oq_strbuf_printf(text, "; %zu smoothed layers", q->calibrated.smoothed);
+    if (q->calibrated.compensated)
+        oq_strbuf_printf(text, "; rounding of %zu layers", q->calibrated.compensated);
+    if (q->calibrated.turns > 1) oq_strbuf_printf(text, ", in %d runs", q->calibrated.turns);
     oq_strbuf_putc(text, '\n');
 }
 

@@ -65,6 +65,9 @@ oq_status oq_component_check_options(oq_env *env, const oq_model *model, const o
 oq_status oq_quant_request(oq_env *env, const oq_options *options, const oq_pipeline_type *family,
                            const char *const *components, size_t n, oq_quant_config **out);
 
+/* "12GiB", "800M", "8589934592" of an option; OQ_E_ARG names it. */
+oq_status oq_size_parse(oq_env *env, const char *option, const char *text, size_t *bytes);
+
 /* The request with every default filled in: flag, else omniq.json, else the family's row. Strings live in `arena`. */
 oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *options, oq_arena *arena,
                           oq_request *out);

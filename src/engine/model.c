@@ -4,12 +4,9 @@
 #include "base/names.h"
 #include "engine/backend_list.h"
 
-#include <ctype.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 /* ---- which pipeline ------------------------------------------------------------------------------------ */
 
@@ -234,23 +231,13 @@ static oq_status attach_loras(oq_env *env, oq_model *model, const oq_options *op
     return st;
 }
 
-/* --max-memory 12GiB: digits, then B, K, M, G or T in powers of 1024. */
 static oq_status limit_memory(oq_env *env, oq_model *model, const oq_options *options)
 {
-    static const char units[] = "BKMGT";
     const char *const text = oq_options_text(options, "max-memory", NULL);
+    size_t bytes = 0;
     if (!text) return OQ_OK;
-    char *end = NULL;
-    const double number = strtod(text, &end);
-    const char *const unit = *end ? strchr(units, toupper((unsigned char)*end)) : units;
-    const char *const rest = *end ? end + 1 : end;
-    if (end == text || !unit || !(number > 0) ||
-        (*rest && strcasecmp(rest, "B") != 0 && strcasecmp(rest, "iB") != 0))
-        return oq_fail(env, OQ_E_ARG, "--max-memory '%s': want a size such as 12GiB, 800M or 8589934592",
-                       text);
-    const double bytes = number * exp2(10.0 * (double)(unit - units));
-    if (bytes >= 0x1p62) return oq_fail(env, OQ_E_ARG, "--max-memory '%s' is larger than any memory", text);
-    return oq_plan_limit(model->plan, (size_t)bytes);
+    OQ_TRY(oq_size_parse(env, "max-memory", text, &bytes));
+    return oq_plan_limit(model->plan, bytes);
 }
 
 static oq_status measure(oq_env *env, oq_model *model, const oq_options *options)

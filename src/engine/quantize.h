@@ -12,6 +12,10 @@ typedef struct oq_spelling { /* a name of the output, and the source's that it h
     bool halves_swapped;
 } oq_spelling;
 
+typedef struct oq_quantize_turn { /* layers whose sums of products are in memory together */
+    size_t first, n;
+} oq_quantize_turn;
+
 typedef struct oq_quantize_part { /* one component of the source that has a network */
     oq_inspect_part *part;
     const oq_module_type *module;
@@ -26,6 +30,10 @@ typedef struct oq_quantize_part { /* one component of the source that has a netw
     const char **plain;         /* linear layers that stay as they are */
     size_t n_plain;
     oq_rewrite rewrite;
+    oq_calibration_layer **seen; /* of each layer: what is known of its input; NULL entries: the model that ran has none */
+    oq_calibration *calibration; /* borrowed */
+    oq_calibration_layer **turn_layers; /* those whose rounding is compensated, in their order */
+    oq_quantize_turn *turns;
     oq_json *quant;    /* quantization_config of the output; NULL: none */
     oq_json *metadata; /* entries of the weight files' headers; NULL: none */
 } oq_quantize_part;
@@ -47,8 +55,10 @@ typedef struct oq_quantize {
         int prompts, steps; /* 0 prompts: nothing asked for it */
         int64_t width, height;
         uint64_t seed;
-        size_t scales, smoothed; /* layers with static activations; with SmoothQuant's factors */
+        size_t scales, smoothed, compensated; /* layers with static activations, SmoothQuant's factors, GPTQ's rounding */
+        int turns;                            /* runs that the last take */
     } calibrated;
+    oq_calibration *calibration; /* while layers are written in turns; NULL: none is needed any more */
 } oq_quantize;
 
 /* Opens the source and its networks, resolves the wish as for plain weights, fills `planned`. Deinit in any case. */
@@ -59,6 +69,12 @@ void oq_quantize_refine(const oq_quantize *q, oq_scheme *scheme);
 /* Fills in what prompts tell about the listed layers; nothing where none needs it. dry: everything but running the model. Fails
  * where prompts are given that nothing needs, or none where something does. */
 oq_status oq_quantize_calibrate(oq_quantize *q, bool dry);
+/* quantize_smooth.c: the factors of layers whose scheme is smooth, from weights and inputs. */
+oq_status oq_quantize_smooth(oq_quantize *q, oq_quantize_part *p);
+/* quantize_gptq.c: is the rounding of such a layer compensated; how many bytes of sums may be held; which layers are written when. */
+bool oq_quantize_compensates(const oq_quantize *q, const oq_scheme *scheme);
+oq_status oq_quantize_product_limit(const oq_quantize *q, size_t *bytes);
+oq_status oq_quantize_take_turns(oq_quantize *q, size_t limit);
 /* quantize_layers.c: layers as they stand in files, a layout for each part, the list of what is written. */
 oq_status oq_quantize_layers(oq_quantize *q);
 /* quantize_names.c: --names; the spelling of a layer or tensor; of all layers, which may become one. */

@@ -1,11 +1,8 @@
 /* quantize_calibrate.c -- what the quantize command learns from prompts: the source's model runs them. Static scales of
- * activations come from the largest number that each layer took in; SmoothQuant's factors from the largest of each of its
- * columns and of the weights that meet it. */
-#include "engine/calibrate.h"
+ * activations come from the largest number that each layer took in. */
 #include "engine/quantize.h"
 
 #include "base/names.h"
-#include "base/pool.h"
 
 #include <math.h>
 #include <string.h>
@@ -47,6 +44,7 @@ static void count_layers(oq_quantize *q)
             const oq_scheme *s = &q->parts[i].layers[l].scheme;
             q->calibrated.scales += oq_act_is_static(s->act_scale);
             q->calibrated.smoothed += s->smooth;
+            q->calibrated.compensated += oq_quantize_compensates(q, s);
         }
 }
 
@@ -91,8 +89,6 @@ static oq_status list_inputs(oq_quantize *q, const oq_quantize_part *p, const oq
     return OQ_OK;
 }
 
-/* ---- scales -------------------------------------------------------------------------------------------- */
-
 /* Of one layer of the output: its parts share their input, as the product that they are parts of has one. NULL: none of it was
  * in the model that ran. */
 static oq_calibration_layer *seen_by(const oq_spelling *s, const input *inputs, size_t n)
@@ -103,22 +99,27 @@ static oq_calibration_layer *seen_by(const oq_spelling *s, const input *inputs, 
     return NULL;
 }
 
-static bool is_reached(const oq_calibration_layer *seen)
+static oq_status find_inputs(oq_quantize *q, oq_quantize_part *p, const oq_calibration *c)
 {
-    return seen && seen->amax > 0;
+    input *inputs = NULL;
+    size_t n = 0;
+    OQ_TRY(list_inputs(q, p, c, &inputs, &n));
+    OQ_TRY(oq_arena_new(&q->source.arena, p->n_layers + 1, sizeof *p->seen, "layers", &p->seen));
+    for (size_t i = 0; i < p->n_layers; i++) p->seen[i] = seen_by(&p->spellings[i], inputs, n);
+    return OQ_OK;
 }
 
+/* ---- scales -------------------------------------------------------------------------------------------- */
+
 /* Layers that the prompts do not reach, or whose input is zeros, have no scale. */
-static oq_status check_reached(const oq_quantize *q, const oq_quantize_part *p, const input *inputs, size_t n)
+static oq_status check_reached(const oq_quantize *q, const oq_quantize_part *p)
 {
     size_t count = 0, first = 0;
     for (size_t i = p->n_layers; i-- > 0;)
-        if (oq_act_is_static(p->layers[i].scheme.act_scale) &&
-            !is_reached(seen_by(&p->spellings[i], inputs, n)))
+        if (oq_act_is_static(p->layers[i].scheme.act_scale) && !(p->seen[i] && p->seen[i]->amax > 0))
             first = i, count++;
     if (!count) return OQ_OK;
-    const oq_calibration_layer *seen = seen_by(&p->spellings[first], inputs, n);
-    const bool ran = seen && seen->rows > 0;
+    const bool ran = p->seen[first] && p->seen[first]->rows > 0;
     return oq_fail(q->env, OQ_E_UNSUPPORTED,
                    "%s: layer '%s'%s %s in the %d calibration %s, so there is no scale for its activations; "
                    "leave such layers plain with --ignored-layers",
@@ -136,12 +137,12 @@ static float largest_input(const oq_write_layer *layer, const oq_calibration_lay
     return amax;
 }
 
-static oq_status set_scales(oq_quantize *q, oq_quantize_part *p, const input *inputs, size_t n)
+static oq_status set_scales(oq_quantize *q, oq_quantize_part *p)
 {
     for (size_t i = 0; i < p->n_layers; i++) {
         oq_write_layer *layer = &p->layers[i];
         if (!oq_act_is_static(layer->scheme.act_scale)) continue;
-        const float amax = largest_input(layer, seen_by(&p->spellings[i], inputs, n));
+        const float amax = largest_input(layer, p->seen[i]);
         layer->input_scale = amax / largest_code(&layer->scheme);
         if (!(layer->input_scale > 0))
             return oq_fail(q->env, OQ_E_UNSUPPORTED,
@@ -152,92 +153,11 @@ static oq_status set_scales(oq_quantize *q, oq_quantize_part *p, const input *in
     return OQ_OK;
 }
 
-/* ---- SmoothQuant --------------------------------------------------------------------------------------- */
-
-typedef struct smoothing {
-    oq_quantize *q;
-    oq_quantize_part *p;
-    const oq_calibration_layer **seen; /* per layer; NULL: not smoothed */
-    float **columns;                   /* per layer: largest |w| of each column */
-    oq_status *status;
-} smoothing;
-
-static void look_at_weights(void *user, int64_t i, int worker)
+static oq_status learn(oq_quantize *q, oq_quantize_part *p)
 {
-    const smoothing *s = user;
-    const oq_rewrite_job *job = &s->p->rewrite.jobs[i];
-    (void)worker;
-    if (!s->seen[i]) return;
-    float *values = oq_alloc_raw(s->q->env, (size_t)(job->n * job->k) * sizeof *values);
-    s->status[i] = values ? oq_rewrite_values(s->q->env, job, values) : OQ_E_NOMEM;
-    for (int64_t r = 0; s->status[i] == OQ_OK && r < job->n; r++)
-        for (int64_t c = 0; c < job->k; c++)
-            s->columns[i][c] = fmaxf(s->columns[i][c], fabsf(values[r * job->k + c]));
-    oq_free(s->q->env, values);
-}
-
-/* The factor of a column of x: what its numbers are too large by goes over to the weights, as far as alpha says. One that is
- * never used has none to give. A bf16 number, as the layout holds it, so that the weights are divided by what x is multiplied
- * by. */
-static float factor(double x, double w, double alpha)
-{
-    if (!(x > 0) || !(w > 0)) return 1.0f;
-    const float exact = (float)fmin(fmax(pow(w, 1 - alpha) / pow(x, alpha), 1e-4), 1e4);
-    float rounded = 0;
-    uint8_t bits[2];
-    oq_dtype_bf16.from_f32(bits, &exact, 1);
-    oq_dtype_bf16.to_f32(&rounded, bits, 1);
-    return rounded;
-}
-
-/* Layers that take in the same x have the same factors: what fuses them multiplies once. */
-static oq_status set_factors(smoothing *s)
-{
-    const double alpha = oq_options_real(s->q->options, "smoothquant-alpha", 0.5);
-    for (size_t i = 0; i < s->p->n_layers; i++) {
-        oq_write_layer *layer = &s->p->layers[i];
-        float *smooth = NULL;
-        if (!s->seen[i] || layer->smooth) continue;
-        OQ_TRY(oq_arena_new(&s->q->source.arena, (size_t)layer->k, sizeof *smooth, layer->name, &smooth));
-        for (size_t j = i; j < s->p->n_layers; j++)
-            for (int64_t c = 0; s->seen[j] == s->seen[i] && c < layer->k; c++)
-                smooth[c] = fmaxf(smooth[c], s->columns[j][c]);
-        for (int64_t c = 0; c < layer->k; c++)
-            smooth[c] = factor((double)s->seen[i]->column_amax[c], (double)smooth[c], alpha);
-        for (size_t j = i; j < s->p->n_layers; j++)
-            if (s->seen[j] == s->seen[i]) s->p->layers[j].smooth = smooth;
-    }
-    return OQ_OK;
-}
-
-static oq_status smooth_part(oq_quantize *q, oq_quantize_part *p, const input *inputs, size_t n)
-{
-    smoothing s = {.q = q, .p = p};
-    oq_arena *arena = &q->source.arena;
-    OQ_TRY(oq_arena_new(arena, p->n_layers + 1, sizeof *s.seen, "layers", &s.seen));
-    OQ_TRY(oq_arena_new(arena, p->n_layers + 1, sizeof *s.columns, "layers", &s.columns));
-    OQ_TRY(oq_arena_new(arena, p->n_layers + 1, sizeof *s.status, "layers", &s.status));
-    for (size_t i = 0; i < p->n_layers; i++) {
-        if (!p->layers[i].scheme.smooth) continue;
-        s.seen[i] = seen_by(&p->spellings[i], inputs, n);
-        OQ_TRY(oq_arena_new(arena, (size_t)p->layers[i].k, sizeof(float), "layers", &s.columns[i]));
-    }
-    oq_pool_run(q->env->pool, (int64_t)p->n_layers, look_at_weights, &s);
-    for (size_t i = 0; i < p->n_layers; i++)
-        if (s.status[i] != OQ_OK)
-            return oq_fail(q->env, s.status[i], "%s: the weights of layer '%s' cannot be read", p->name,
-                           p->layers[i].name);
-    return set_factors(&s);
-}
-
-static oq_status learn(oq_quantize *q, oq_quantize_part *p, const oq_calibration *c)
-{
-    input *inputs = NULL;
-    size_t n = 0;
-    OQ_TRY(list_inputs(q, p, c, &inputs, &n));
-    OQ_TRY(check_reached(q, p, inputs, n));
-    if (q->calibrated.smoothed) OQ_TRY(smooth_part(q, p, inputs, n));
-    return set_scales(q, p, inputs, n);
+    OQ_TRY(check_reached(q, p));
+    if (q->calibrated.smoothed) OQ_TRY(oq_quantize_smooth(q, p));
+    return set_scales(q, p);
 }
 
 /* ---- the command's part -------------------------------------------------------------------------------- */
@@ -255,7 +175,7 @@ static oq_status refuse_request(const oq_quantize *q)
             continue;
         return oq_fail(q->env, OQ_E_ARG,
                        "'%s' is given, but nothing that is asked for is calibrated: --activation-scheme "
-                       "static and --smoothquant are",
+                       "static, --smoothquant and --gptq are",
                        rows[i].name);
     }
     return OQ_OK;
@@ -276,6 +196,12 @@ static oq_status find_model(const oq_quantize *q, oq_calibration_source *out)
         q->source.path, q->parts[0].name);
 }
 
+static oq_status check_companion(const oq_quantize *q, const char *option, const char *of)
+{
+    if (oq_options_flag(q->options, of) || !oq_options_given(q->options, option)) return OQ_OK;
+    return oq_fail(q->env, OQ_E_ARG, "'%s' is given without --%s", option, of);
+}
+
 static oq_status check_wishes(const oq_quantize *q)
 {
     const bool smooth = oq_options_flag(q->options, "smoothquant");
@@ -290,28 +216,41 @@ static oq_status check_wishes(const oq_quantize *q)
     if (smooth && !q->calibrated.smoothed)
         return oq_fail(q->env, OQ_E_CONFIG,
                        "--smoothquant smooths layers of method int8, and there are none");
-    if (!smooth && oq_options_given(q->options, "smoothquant-alpha"))
-        return oq_fail(q->env, OQ_E_ARG, "'smoothquant-alpha' is given without --smoothquant");
-    return q->calibrated.scales ? OQ_OK : refuse_request(q);
+    if (oq_options_flag(q->options, "gptq") && !q->calibrated.compensated)
+        return oq_fail(q->env, OQ_E_CONFIG,
+                       "--gptq rounds layers of integers in groups (method w4a16), and there are none");
+    OQ_TRY(check_companion(q, "smoothquant-alpha", "smoothquant"));
+    OQ_TRY(check_companion(q, "gptq-damping", "gptq"));
+    OQ_TRY(check_companion(q, "gptq-memory", "gptq"));
+    return q->calibrated.scales || q->calibrated.compensated ? OQ_OK : refuse_request(q);
 }
 
-oq_status oq_quantize_calibrate(oq_quantize *q, bool dry)
+static void note_request(oq_quantize *q, const oq_request *r)
 {
-    oq_calibration_source source;
-    oq_calibration *c = NULL;
-    count_layers(q);
-    OQ_TRY(check_wishes(q));
-    if (!q->calibrated.scales) return OQ_OK;
-    OQ_TRY(find_model(q, &source));
-    OQ_TRY(oq_calibration_open(q->env, q->options, &source, dry, &c));
-    const oq_request *r = oq_calibration_request(c);
     q->calibrated.prompts = r->n_prompts;
     q->calibrated.steps = r->steps;
     q->calibrated.width = r->width;
     q->calibrated.height = r->height;
     q->calibrated.seed = r->seed;
-    oq_status st = dry ? OQ_OK : oq_calibration_run(c);
-    for (size_t i = 0; st == OQ_OK && !dry && i < q->n_parts; i++) st = learn(q, &q->parts[i], c);
-    oq_calibration_close(c);
-    return st;
+}
+
+oq_status oq_quantize_calibrate(oq_quantize *q, bool dry)
+{
+    oq_calibration_source source;
+    size_t limit = 0;
+    count_layers(q);
+    OQ_TRY(check_wishes(q));
+    if (!q->calibrated.scales && !q->calibrated.compensated) return OQ_OK;
+    OQ_TRY(oq_quantize_product_limit(q, &limit));
+    OQ_TRY(find_model(q, &source));
+    OQ_TRY(oq_calibration_open(q->env, q->options, &source, dry, &q->calibration));
+    note_request(q, oq_calibration_request(q->calibration));
+    if (dry) return OQ_OK;
+    for (size_t i = 0; i < q->n_parts; i++) OQ_TRY(find_inputs(q, &q->parts[i], q->calibration));
+    if (q->calibrated.scales) OQ_TRY(oq_calibration_run(q->calibration));
+    for (size_t i = 0; q->calibrated.scales && i < q->n_parts; i++) OQ_TRY(learn(q, &q->parts[i]));
+    if (q->calibrated.compensated) return oq_quantize_take_turns(q, limit);
+    oq_calibration_close(q->calibration); /* its model takes memory */
+    q->calibration = NULL;
+    return OQ_OK;
 }

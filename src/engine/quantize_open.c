@@ -142,6 +142,7 @@ oq_status oq_quantize_open(oq_env *env, const oq_options *options, const char *p
 
 void oq_quantize_deinit(oq_quantize *q)
 {
+    oq_calibration_close(q->calibration);
     for (size_t i = 0; i < q->n_parts; i++) {
         oq_rewrite_end(&q->parts[i].rewrite);
         oq_json_free(q->parts[i].metadata);

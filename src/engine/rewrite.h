@@ -3,7 +3,9 @@
 #ifndef OQ_ENGINE_REWRITE_H
 #define OQ_ENGINE_REWRITE_H
 
+#include "engine/calibrate.h"
 #include "engine/inspect.h"
+#include "write/compensate.h"
 #include "write/container.h"
 #include "write/layout.h"
 
@@ -27,7 +29,12 @@ typedef struct oq_rewrite_job { /* one tensor or layer of the source and what be
     oq_spelled spelled[OQ_LAYOUT_MAX];
     oq_write_tensor *out[OQ_LAYOUT_MAX];
     int n_out;
+    int turn; /* 0: whenever a worker is free; else alone, in its turn, with all threads */
+    bool compensate; /* rounding errors shall make up for each other on the layer's input ... */
+    const oq_calibration_layer *seen; /* ... which is this; NULL: each weight by itself */
+    double damping;                   /* of oq_compensation */
     /* Filled by the run. */
+    oq_compensation_result compensation;
     double signal, noise; /* sums of squares: of the source's values, of what encoding changed */
     uint64_t hash;        /* of the values that a reader must get */
     oq_status status;
@@ -43,6 +50,9 @@ typedef struct oq_rewrite { /* one component */
     oq_rewrite_job *jobs;
     size_t n_jobs, cap_jobs;
     size_t bytes; /* of all tensors */
+    int n_turns;  /* of jobs with turns; before each, from 1 on: */
+    oq_status (*begin_turn)(void *user, int turn);
+    void *turn_user;
 } oq_rewrite;
 
 /* single_name NULL: the source's files keep their tensors and, but for what tells another kind of file, their names (a

@@ -14,6 +14,7 @@ typedef struct writing {
     oq_file_writer **writers; /* per file */
     size_t *data_at;          /* per file: where data begins */
     atomic_llong done;
+    int turn; /* that goes on */
     double started_s;
 } writing;
 
@@ -135,6 +136,7 @@ static void run_job(void *user, int64_t i, int worker)
     writing *w = user;
     oq_rewrite_job *job = &w->rw->jobs[i];
     oq_env *env = w->rw->env;
+    if (job->turn != w->turn) return;
     if (atomic_load_explicit(&env->canceled, memory_order_relaxed)) {
         job->status = OQ_E_CANCELED;
         return;
@@ -144,6 +146,18 @@ static void run_job(void *user, int64_t i, int worker)
     const int64_t done = atomic_fetch_add(&w->done, 1) + 1;
     if (worker == 0)
         oq_report_progress(env, "write", done, (int64_t)w->rw->n_jobs, oq_now_s() - w->started_s);
+}
+
+/* Jobs without a turn side by side, the others one after the other. */
+static oq_status run_turns(writing *w)
+{
+    oq_rewrite *rw = w->rw;
+    oq_pool_run(rw->env->pool, (int64_t)rw->n_jobs, run_job, w);
+    for (w->turn = 1; w->turn <= rw->n_turns; w->turn++) {
+        OQ_TRY(rw->begin_turn(rw->turn_user, w->turn));
+        for (size_t i = 0; i < rw->n_jobs; i++) run_job(w, (int64_t)i, 0);
+    }
+    return OQ_OK;
 }
 
 static oq_status first_failure(const oq_rewrite *rw)
@@ -208,8 +222,8 @@ oq_status oq_rewrite_write(oq_rewrite *rw, const char *folder, const oq_json *me
     if (st == OQ_OK) st = oq_new(env, (size_t)rw->n_files, sizeof *w.data_at, "files", &w.data_at);
     if (st == OQ_OK) st = open_files(&w, folder, metadata);
     if (st == OQ_OK) {
-        oq_pool_run(env->pool, (int64_t)rw->n_jobs, run_job, &w);
-        st = first_failure(rw);
+        st = run_turns(&w);
+        if (st == OQ_OK) st = first_failure(rw);
     }
     if (w.writers) st = close_files(&w, st);
     if (st == OQ_OK)

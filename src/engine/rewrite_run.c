@@ -96,7 +96,7 @@ oq_status oq_rewrite_layer_hash(oq_env *env, const oq_inspect_layer *layer, uint
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-static oq_status encode(oq_env *env, const oq_rewrite_job *job, const float *values, oq_layer_planes *p)
+static oq_status encode(oq_env *env, oq_rewrite_job *job, const float *values, oq_layer_planes *p)
 {
     const oq_format *f = job->to.scheme.weight;
     oq_planes_mut to = {0};
@@ -105,8 +105,13 @@ static oq_status encode(oq_env *env, const oq_rewrite_job *job, const float *val
         OQ_TRY(oq_layer_planes_own(env, p, i, f->plane_bytes(f, (oq_plane)i, job->n, job->k)));
         to.plane[i] = p->owned[i];
     }
-    f->encode(f, &to, values, job->n, job->k);
-    return OQ_OK;
+    if (!job->seen) {
+        f->encode(f, &to, values, job->n, job->k);
+        return OQ_OK;
+    }
+    const oq_compensation how = {.format = f, .order = OQ_COLUMNS_BY_ACTIVITY, .damping = job->damping};
+    return oq_compensate(env, &how, values, job->seen->products, job->n, job->k, &to, NULL,
+                         &job->compensation);
 }
 
 /* Weights for an x that is multiplied by the factors first. */

@@ -33,6 +33,10 @@ static const char *const calibration_prompts[] = {
     "a small dotted purple ball below a large green star on a cream background",
     "a large teal triangle above a small red diamond on a gray background",
     "a small striped yellow square to the left of a large black ring on a mint background",
+    "a large pink ball on a navy background",
+    "a small gray star above a large dotted yellow heart on a mint background",
+    "a large striped orange diamond to the left of a small purple square on a cream background",
+    "a small red ring below a large blue triangle on a white background",
 };
 
 #define FP8_CHANNEL        "{\"method\":\"fp8\",\"weight_strategy\":\"channel\"}"
@@ -94,6 +98,8 @@ const quality_row quality_rows[] = {
     {"int8", "{\"method\":\"int8\"}", "compressed-tensors", DB(50.88)},
     {"int8, static activations", "{\"method\":\"int8\"}", "compressed-tensors", DB(0), STATIC},
     {"w4a16, 4 bits, groups of 64", GROUPS("4", "64"), "compressed-tensors", DB(29.68)},
+    {"w4a16, 4 bits, groups of 64, compensated rounding", GROUPS("4", "64"), "compressed-tensors", DB(0),
+     .option = "gptq", .value = "true"},
     {"mxfp8", "{\"method\":\"mxfp8\"}", "compressed-tensors", DB(39.94)},
     {"bitsandbytes nf4, nested scales", "{\"method\":\"bitsandbytes\"}", "bitsandbytes", DB(34.19)},
     {"fp8, a scale a row", FP8_CHANNEL, "modelopt", DB(40.05)},
