@@ -49,16 +49,16 @@ static const oq_format *scaled_format(const oq_json *w, bool is_float)
     return is_float && is(w, "strategy", "block") ? &oq_format_fp8_e4m3_block128 : NULL;
 }
 
-/* Numbers of 4 and 8 bits in groups of 16 (NVFP4) and 32 (MX), integers in groups of 32, 64, 128 or more. */
+/* Numbers of 4 and 8 bits in groups of 16 (NVFP4) and 32 (MX), integers in groups of 16, 32, 64, 128 or more. */
 static const oq_format *grouped_format(const oq_json *w, bool is_float, int64_t k)
 {
     const int64_t bits = number(w, "num_bits"), group = number(w, "group_size");
     if (is_float && bits == 4)
         return group == 16 ? &oq_format_nvfp4_inverse : group == 32 ? &oq_format_mxfp4 : NULL;
     if (is_float) return bits == 8 && group == 32 ? &oq_format_mxfp8 : NULL;
-    const int of = group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : 32;
-    if (group <= 0 || group % 32 || k % group) return NULL;
-    return oq_format_int((int)bits, of, !oq_json_bool(oq_json_get(w, "symmetric"), true));
+    const int of = group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : group % 32 == 0 ? 32 : 16;
+    if (group <= 0 || group % of || k % group) return NULL;
+    return oq_format_int((int)bits, of, !oq_json_bool(oq_json_get(w, "symmetric"), true), &oq_dtype_f32);
 }
 
 /* How such a producer treats x beside this weight. */
