@@ -8,13 +8,7 @@
 #include "cpu/linear/linear_few_bf16.h"
 #include "cpu/linear/linear_panel_any.h"
 
-enum {
-    MR = 12,
-    NR = 32,
-    STEP = 2,
-    COLUMNS = 16,
-    ROW = OQ_PANEL_CHUNK * STEP
-};
+enum { MR = 12, NR = 32, STEP = 2, COLUMNS = 16, ROW = OQ_PANEL_CHUNK * STEP };
 
 MICRO_TABLE(micro, "vdpbf16ps")
 
