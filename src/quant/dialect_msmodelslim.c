@@ -334,6 +334,9 @@ static void make_static_bias(void *dst, const oq_plane_source *self, int64_t n, 
 static oq_status check_zero_point(const layer *l, const oq_ckpt_tensor *offset, const oq_ckpt_tensor *bias)
 {
     const float x = value_at(offset, 0);
+    if (!offset->dtype->floating && offset->dtype != &oq_dtype_i8)
+        return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is %s, a zero point is a float or I8", offset->name,
+                       offset->type_name);
     if (offset->elems != 1 || !(x >= -128.0f && x <= 127.0f) || rintf(x) < x || rintf(x) > x)
         return oq_fail(l->env, OQ_E_FORMAT,
                        "tensor '%s' has %lld values, the first is %g; a zero point is one of the codes",

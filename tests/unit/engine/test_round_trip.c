@@ -27,6 +27,7 @@ static const struct {
     {"modelopt", {"nvfp4", "{\"method\": \"fp8\", \"weight_strategy\": \"channel\"}", "mxfp8"}},
     {"comfy", {"fp8", "nvfp4", "mxfp8"}},
     {"auto-round", {GROUPS(""), GROUPS(", \"sym\": false"), "mxfp4", GROUPS(", \"bits\": 3")}},
+    {"gptq", {GROUPS(""), GROUPS(", \"sym\": false"), GROUPS(", \"bits\": 8")}},
     {"auto-round-awq", {GROUPS(", \"sym\": false"), GROUPS("")}},
     {"fp8", {"fp8", "{\"method\": \"fp8\", \"weight_strategy\": \"channel\"}"}},
     {"int8", {"int8"}},
