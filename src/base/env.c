@@ -167,9 +167,14 @@ void oq_log(oq_env *env, oq_log_level level, const char *fmt, ...)
 
 void oq_report_progress(oq_env *env, const char *phase, int64_t done, int64_t total, double elapsed_s)
 {
-    if (!env || !env->params.progress) return;
+    if (!env || !env->params.progress || env->unreported > 0) return;
     const oq_progress p = {.phase = phase, .done = done, .total = total, .elapsed_s = elapsed_s};
     env->params.progress(env->params.progress_user, &p);
+}
+
+void oq_progress_within(oq_env *env, bool within)
+{
+    env->unreported += within ? 1 : -1;
 }
 
 void *oq_alloc_raw(oq_env *env, size_t bytes)

@@ -14,6 +14,7 @@ struct oq_env {
     oq_env_params  params;
     atomic_size_t  n_allocs;     /* allocations since creation: a test asserts that forward adds none */
     atomic_int     canceled;
+    int            unreported;   /* above 0: work within work, whose progress is not shown */
     oq_status      status;       /* of the first failure since oq_env_clear */
     char           error[2048];  /* its sentence */
     oq_pool       *pool;         /* worker threads; NULL: the caller's thread does everything */
@@ -46,6 +47,8 @@ oq_status oq_fail_within(oq_env *env, oq_status status, const char *where);
 
 void oq_log(oq_env *env, oq_log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void oq_report_progress(oq_env *env, const char *phase, int64_t done, int64_t total, double elapsed_s);
+/* What is done in between (within: true before, false after) reports no progress: who calls it reports instead. */
+void oq_progress_within(oq_env *env, bool within);
 
 /* OQ_E_CANCELED with a sentence once oq_env_cancel was called, else OQ_OK. */
 oq_status oq_check_canceled(oq_env *env);

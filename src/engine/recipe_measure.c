@@ -186,6 +186,14 @@ static oq_status look(void *user, const oq_linear *layer, oq_tensor x, oq_tensor
     return end_forward(e, layer, y, &error, &ended);
 }
 
+static oq_status observe(const oq_recipe *r, oq_layer_observer observer, exchange *e)
+{
+    oq_progress_within(r->env, true);
+    const oq_status st = oq_observe(r->reference, &r->search.request, observer, e);
+    oq_progress_within(r->env, false);
+    return st;
+}
+
 /* Noise of a layer in one forward: in some of its denoiser's; an encoder's, whose work all forwards share, in the run. */
 static oq_status measure_noise(oq_recipe *r, const oq_model *candidate, int m)
 {
@@ -194,7 +202,7 @@ static oq_status measure_noise(oq_recipe *r, const oq_model *candidate, int m)
     OQ_TRY(oq_arena_new(&r->arena, r->n_layers, sizeof *e.noise, "layers", &e.noise));
     e.stride = (r->search.n_forwards + NOISE_FORWARDS - 1) / NOISE_FORWARDS;
     e.enough = (r->search.n_forwards - 1) / e.stride * e.stride + 1;
-    const oq_status st = oq_observe(r->reference, &r->search.request, look, &e);
+    const oq_status st = observe(r, look, &e);
     for (size_t i = 0; st == OQ_OK && i < r->n_layers; i++) {
         size_t seen = 0;
         for (size_t f = 0; f < r->search.n_forwards; f += e.stride)
@@ -271,7 +279,7 @@ static oq_status exchange_once(exchange *e, const int *active, int always)
     e->at = 0;
     e->layer_noise = 0;
     memset(e->ratio, 0, r->search.n_forwards * sizeof *e->ratio);
-    OQ_TRY(oq_observe(r->reference, &r->search.request, replace, e));
+    OQ_TRY(observe(r, replace, e));
     for (size_t f = 0; f < r->search.n_forwards; f++) {
         const int layer = always >= 0 ? always : active[f];
         if (layer >= 0) e->ratios[(size_t)layer * r->search.n_forwards + f] = e->ratio[f];

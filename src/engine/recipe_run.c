@@ -13,7 +13,9 @@ static oq_status open_as(const oq_recipe *r, const char *spec, bool load, oq_mod
     OQ_TRY(oq_options_new(r->env, "generate", &o));
     oq_status st = oq_options_copy(r->options, o);
     if (st == OQ_OK && spec) st = oq_options_set(o, "quantization", spec);
+    oq_progress_within(r->env, true);
     if (st == OQ_OK) st = load ? oq_model_open(r->env, o, out) : oq_model_prepare(r->env, o, out);
+    oq_progress_within(r->env, false);
     oq_options_free(o);
     return st;
 }
@@ -219,7 +221,9 @@ oq_status oq_recipe_run_whole(const oq_recipe_set *set, const oq_model *model, o
                                 .observer_user = &w,
                                 .trace = compare_latents,
                                 .trace_user = &w};
+    oq_progress_within(model->env, true);
     const oq_status st = oq_generate_request(model->env, model, &set->request, &hooks, &made);
+    oq_progress_within(model->env, false);
     if (media) *media = made;
     return st == OQ_E_CANCELED ? oq_check_canceled(model->env) : st;
 }
