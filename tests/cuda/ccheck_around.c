@@ -18,6 +18,8 @@ static const around_row rows[] = {
     {"smooth, fp8 token",
      {.weight = &oq_format_fp8_e4m3_channel, .act = E4M3, .act_scale = OQ_ACT_DYNAMIC_TOKEN, .smooth = true}},
     {"shift, smooth", {.weight = &oq_format_bf16, .shift = 0.171875f, .smooth = true}},
+    {"shift, int8 static",
+     {.weight = &oq_format_int8_channel, .act = I8, .act_scale = OQ_ACT_STATIC_TENSOR, .shift = -1.3f}},
     {"order, int4", {.weight = &oq_format_int4_g32, .order = true}},
     {"rotate 256, int8 token",
      {.weight = &oq_format_int8_channel, .act = I8, .act_scale = OQ_ACT_DYNAMIC_TOKEN, .rotate = 256}},
@@ -35,6 +37,8 @@ static const around_row rows[] = {
       .rank = 32}},
     {"outliers, int8",
      {.weight = &oq_format_int8_channel, .act = I8, .act_scale = OQ_ACT_DYNAMIC_TOKEN, .outlier = 3.0f}},
+    {"outliers, int8 of LLM.int8",
+     {.weight = &oq_format_int8_scb, .act = I8, .act_scale = OQ_ACT_DYNAMIC_TOKEN, .outlier = 3.0f}},
     {"nvfp4 under a scale of all",
      {.weight = &oq_format_nvfp4, .act = E2M1, .act_scale = OQ_ACT_DYNAMIC_NVFP4}},
     {"smooth, rank, nvfp4 of all",
@@ -54,7 +58,7 @@ static void planes_new(ccheck *c, const oq_linear_spec *s, oq_planes_mut *p)
         p->plane[i] = bytes ? cc_new(c, bytes) : NULL;
     }
     f->encode(f, p, w, n, k);
-    *(float *)p->plane[OQ_PLANE_INPUT_SCALE] = 1.0f;
+    *(float *)p->plane[OQ_PLANE_INPUT_SCALE] = 0.13f;
     for (int64_t i = 0; s->scheme.smooth && i < k; i++)
         ((float *)p->plane[OQ_PLANE_SMOOTH])[i] = 0.5f + fabsf(cc_normal(c));
     for (int64_t i = 0; s->scheme.order && i < k; i++)
@@ -90,6 +94,22 @@ static bool run_on(ccheck *c, const oq_backend *b, oq_device *d, const oq_linear
     return true;
 }
 
+/* What the CPU multiplies and the card does not is refused, in each of the kernels' ways. */
+static void check_refused(ccheck *c, const oq_linear_spec *size, cc_row *row)
+{
+    static const oq_scheme unknown[] = {
+        {.weight = &oq_format_int4_g64, .act = I8, .act_scale = OQ_ACT_DYNAMIC_INT4},
+        {.weight = &oq_format_int4_g64, .act = I8, .act_scale = OQ_ACT_DYNAMIC_UINT4, .shift = 0.171875f},
+        {.weight = &oq_format_int8_channel, .act = I8, .act_scale = OQ_ACT_DYNAMIC_TOKEN4},
+        {.weight = &oq_format_int8_channel, .act = I8, .act_scale = OQ_ACT_DYNAMIC_TOKEN4, .smooth = true},
+        {.weight = &oq_format_mxfp4_dual, .act = E2M1, .act_scale = OQ_ACT_DYNAMIC_MX_DUAL}};
+    for (size_t i = 0; i < OQ_COUNT(unknown); i++) {
+        const oq_linear_spec s = {.scheme = unknown[i], .n = size->n, .k = size->k};
+        cc_case(c, row, !oq_backend_cuda.find_linear(c->gpu, &s), "a kernel takes activations of %s",
+                oq_act_scale_name(unknown[i].act_scale));
+    }
+}
+
 static void check_around(ccheck *c, const around_row *r, int64_t m, int64_t n, int64_t k,
                          const oq_dtype *type, cc_row *row)
 {
@@ -104,12 +124,7 @@ static void check_around(ccheck *c, const around_row *r, int64_t m, int64_t n, i
     for (int64_t i = 0; i < m * k; i++) v[i] = fabsf(v[i]) > 20.0f ? v[i] / 10.0f : v[i];
     cc_fill(c, CC_NORMAL, bias, 1, n);
     cc_tensor x = cc_tensor_new(c, type, m, k, 0, v), y = cc_tensor_new(c, type, m, n, 0, NULL);
-    const oq_linear_spec unknown = {
-        .scheme = {.weight = &oq_format_int4_g64, .act = I8, .act_scale = OQ_ACT_DYNAMIC_INT4},
-        .n = n,
-        .k = k};
-    cc_case(c, row, !oq_backend_cuda.find_linear(c->gpu, &unknown),
-            "a kernel takes activations of four bits");
+    check_refused(c, &s, row);
     const bool ran = run_on(c, &oq_backend_cuda, c->gpu, &s, &planes, bias, &x.device, y.device) &&
                      run_on(c, &oq_backend_cpu, c->cpu, &s, &planes, bias, &x.host, y.host);
     const bool intact = cc_tensor_read(c, &y, v);

@@ -36,6 +36,7 @@ static const scheme_row schemes[] = {
     SCHEME("fp8 channel x none", fp8_e4m3_channel, NULL, NONE),
     SCHEME("fp8 block128 x none", fp8_e4m3_block128, NULL, NONE),
     SCHEME("int8 channel x token", int8_channel, &oq_dtype_i8, DYNAMIC_TOKEN),
+    SCHEME("int8 channel x static", int8_channel, &oq_dtype_i8, STATIC_TENSOR),
     SCHEME("int8 tensor x token", int8_tensor, &oq_dtype_i8, DYNAMIC_TOKEN),
     SCHEME("int8 channel x none", int8_channel, NULL, NONE),
     SCHEME("mxfp8 x none", mxfp8, NULL, NONE),
@@ -353,6 +354,30 @@ static void check_scheme(ccheck *c, const scheme_row *s, cc_row *rows)
         }
 }
 
+/* Every format of the list that can be written, whatever kernel takes it: the plugin knows formats by name and by what they
+ * say of themselves, so a new one must not pass for another. */
+static void check_formats(ccheck *c, cc_row *rows)
+{
+    static const int64_t sizes[][3] = {{1, 48, 512}, {5, 33, 96}, {40, 64, 1024}, {40, 16, 4096}};
+    for (size_t f = 0; oq_format_list[f]; f++) {
+        const oq_format *const format = oq_format_list[f];
+        for (size_t i = 0; format->encode && i < OQ_COUNT(sizes); i++) {
+            if (!cc_mine(c)) continue;
+            linear_case t = {.spec = {{.weight = format}, sizes[i][1], sizes[i][2]},
+                             .scheme_name = format->name,
+                             .m = sizes[i][0],
+                             .type = i == 2 ? &oq_dtype_f32 : &oq_dtype_bf16,
+                             .bias = i != 0};
+            cc_row any = {.kernel = "linear"};
+            if (!c->filter)
+                cc_case(c, &any, oq_backend_cuda.find_linear(c->gpu, &t.spec) != NULL,
+                        "%s n %lld k %lld: no kernel takes it", format->name, (long long)t.spec.n,
+                        (long long)t.spec.k);
+            check_case(c, &t, rows);
+        }
+    }
+}
+
 /* ---- few rows and many of k: the second product of a text stream's feed-forward ------------------------- */
 
 /* GELU of x within the product, against the operation and then the product. */
@@ -524,6 +549,7 @@ void ccheck_linear(ccheck *c)
     }
     cc_row rows[16] = {{0}};
     for (size_t s = 0; s < OQ_COUNT(schemes); s++) check_scheme(c, &schemes[s], rows);
+    check_formats(c, rows);
     for (size_t s = 0; s < OQ_COUNT(schemes) && !c->brief; s++) check_narrow(c, &schemes[s], rows);
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
         if (rows[i].kernel) cc_row_print(&rows[i]);
