@@ -205,11 +205,14 @@ bool oq_cu_gguf_small(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_
 
 /* ---- requantize.cu ------------------------------------------------------------------------------------- */
 /* How activations are rounded in blocks: 32 columns under a power of two, 2^X the least with amax / 2^X <= limit (or below
- * it), or 16 under an e4m3 scale times `given` (NVFP4, in device memory). */
+ * it), 16 under an e4m3 scale times `given` (NVFP4, in device memory), or 64 to integers up to `limit` (int4). */
 typedef struct oq_cu_blocks {
     bool nvfp4, e4m3; /* codes: e4m3, else e2m1 */
+    bool dual;        /* numbers of 512 columns are divided by a sixth of the largest first */
+    bool int4;
     float limit;
     bool below;
+    bool positive; /* int4: what is below 0 becomes 0 */
     const float *given;
 } oq_cu_blocks;
 /* y = x rounded as the block format would keep it: the arithmetic of oq_act_quantize_row, codes times scales. */

@@ -39,6 +39,18 @@ static const around_row rows[] = {
      {.weight = &oq_format_int8_channel, .act = I8, .act_scale = OQ_ACT_DYNAMIC_TOKEN, .outlier = 3.0f}},
     {"outliers, int8 of LLM.int8",
      {.weight = &oq_format_int8_scb, .act = I8, .act_scale = OQ_ACT_DYNAMIC_TOKEN, .outlier = 3.0f}},
+    {"smooth, rank, int4 of 64",
+     {.weight = &oq_format_int4_g64_bf16,
+      .act = I8,
+      .act_scale = OQ_ACT_DYNAMIC_INT4,
+      .smooth = true,
+      .rank = 16}},
+    {"shift, smooth, uint4 of 64",
+     {.weight = &oq_format_int4_g64_bf16,
+      .act = I8,
+      .act_scale = OQ_ACT_DYNAMIC_UINT4,
+      .shift = 0.171875f,
+      .smooth = true}},
     {"nvfp4 under a scale of all",
      {.weight = &oq_format_nvfp4, .act = E2M1, .act_scale = OQ_ACT_DYNAMIC_NVFP4}},
     {"smooth, rank, nvfp4 of all",
@@ -98,11 +110,11 @@ static bool run_on(ccheck *c, const oq_backend *b, oq_device *d, const oq_linear
 static void check_refused(ccheck *c, const oq_linear_spec *size, cc_row *row)
 {
     static const oq_scheme unknown[] = {
-        {.weight = &oq_format_int4_g64, .act = I8, .act_scale = OQ_ACT_DYNAMIC_INT4},
-        {.weight = &oq_format_int4_g64, .act = I8, .act_scale = OQ_ACT_DYNAMIC_UINT4, .shift = 0.171875f},
+        {.weight = &oq_format_int8_channel, .act = I8, .act_scale = OQ_ACT_DYNAMIC_INT4},
+        {.weight = &oq_format_bf16, .act = I8, .act_scale = OQ_ACT_DYNAMIC_UINT4, .shift = 0.171875f},
         {.weight = &oq_format_int8_channel, .act = I8, .act_scale = OQ_ACT_DYNAMIC_TOKEN4},
         {.weight = &oq_format_int8_channel, .act = I8, .act_scale = OQ_ACT_DYNAMIC_TOKEN4, .smooth = true},
-        {.weight = &oq_format_mxfp4_dual, .act = E2M1, .act_scale = OQ_ACT_DYNAMIC_MX_DUAL}};
+        {.weight = &oq_format_int4_g64, .act = I8, .act_scale = OQ_ACT_DYNAMIC_TOKEN4}};
     for (size_t i = 0; i < OQ_COUNT(unknown); i++) {
         const oq_linear_spec s = {.scheme = unknown[i], .n = size->n, .k = size->k};
         cc_case(c, row, !oq_backend_cuda.find_linear(c->gpu, &s), "a kernel takes activations of %s",

@@ -1,7 +1,7 @@
 /* linear_wgroup_abf16_sm80.c -- group formats (MX, NVFP4, NF4, FP4, integers) and GGUF's blocks, their weights compressed in
  * device memory. Few rows: group_row.cu, group_small.cu, gguf.cu; up to hundreds on Hopper: group_wgmma.cu. More: the weights are
  * decoded, a piece at a time, to scratch (to bf16 with one rounding, or to f32 for F32 activations), then cuBLASLt. Activations that the scheme quantizes in blocks are rounded to what their
- * codes and scales stand for, which is exact in bf16 for MX. */
+ * codes and scales stand for, which is exact in bf16 for MX alone. */
 #include "base/size.h"
 #include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
@@ -61,6 +61,15 @@ static oq_cu_blocks blocks_of(const oq_scheme *s)
     const bool e4m3 = s->act && strcmp(s->act->name, "F8_E4M3") == 0;
     oq_cu_blocks b = {.e4m3 = e4m3};
     switch (s->act_scale) {
+    case OQ_ACT_DYNAMIC_MX_DUAL:
+        b.limit = 8.0f, b.below = true, b.dual = true;
+        break;
+    case OQ_ACT_DYNAMIC_INT4:
+        b.limit = 7.0f, b.int4 = true;
+        break;
+    case OQ_ACT_DYNAMIC_UINT4:
+        b.limit = 15.0f, b.int4 = true, b.positive = true;
+        break;
     case OQ_ACT_DYNAMIC_MX:
         b.limit = e4m3 ? 448.0f : 8.0f, b.below = !e4m3;
         break;
@@ -98,12 +107,13 @@ static size_t scratch_bytes(const oq_linear_spec *spec, int64_t m)
            OQ_CUDA_ALIGN;
 }
 
-/* x as its codes and scales would give it back, at `at`; x itself where the scheme leaves it alone. */
+/* x as its codes and scales would give it back, at `at`; x itself where the scheme leaves it alone. Rows that something
+ * around the product left in f32 are narrow from here on where y is. */
 static oq_tensor effective_x(oq_device *d, const oq_linear_args *a, const oq_cuda_packing *p, char *at)
 {
     const oq_scheme *s = &a->spec->scheme;
     if (!s->act) return a->x;
-    oq_tensor x = oq_tensor_make(at, a->x.dtype, a->x.rows, a->x.cols);
+    oq_tensor x = oq_tensor_make(at, oq_cuda_is_bf16(a->y) ? a->y.dtype : a->x.dtype, a->x.rows, a->x.cols);
     x.ld = row_elements(a->spec);
     oq_cu_blocks blocks = blocks_of(s);
     if (blocks.limit > 0.0f) {

@@ -3,6 +3,7 @@
 
 #include "base/size.h"
 
+#include <math.h>
 #include <string.h>
 
 #define GROUP_BLOCK 128 /* columns of a block of codes, and rows of a tile: kernels.h, oq_cu_group */
@@ -24,6 +25,11 @@ static bool name_begins(const oq_format *f, const char *word)
     return strncmp(f->name, word, strlen(word)) == 0;
 }
 
+static bool is_dual(const oq_format *f)
+{
+    return strcmp(f->name, "mxfp4_dual") == 0;
+}
+
 /* What a group format's codes and scales are; false: `f` is none, or its groups cross from row to row. */
 static bool group_of(oq_cu_group *g, const oq_format *f, int64_t n, int64_t k)
 {
@@ -35,6 +41,8 @@ static bool group_of(oq_cu_group *g, const oq_format *f, int64_t n, int64_t k)
         g->bits = 8, g->code = OQ_CU_CODE_E4M3, g->scale_kind = OQ_CU_SCALE_E8M0;
     else if (strcmp(f->name, "mxfp4") == 0 || strcmp(f->name, "mxfp4_q725") == 0)
         g->code = OQ_CU_E2M1, g->scale_kind = OQ_CU_SCALE_E8M0;
+    else if (is_dual(f))
+        g->code = OQ_CU_E2M1, g->scale_kind = OQ_CU_SCALE_F32; /* both scales as one: pack_dual */
     else if (name_begins(f, "nvfp4") && f->block_n == 1 && nested)
         g->code = OQ_CU_E2M1, g->global_step = strstr(f->name, "_rows") != NULL,
         g->scale_kind = strstr(f->name, "inverse") ? OQ_CU_SCALE_E4M3_OVER : OQ_CU_SCALE_E4M3;
@@ -71,7 +79,8 @@ static oq_cuda_packing grouped_packing(oq_cuda_packing p, const oq_linear_spec *
     p.scale_at = oq_align_up(group_parts(&p.group) * (size_t)(GROUP_BLOCK * p.group.bits / 8), OQ_CUDA_ALIGN);
     size_t at = oq_align_up(p.scale_at + groups * scale_bytes(&p.group), OQ_CUDA_ALIGN);
     if (f->planes >> OQ_PLANE_ZERO & 1u) p.zero_at = at, at = oq_align_up(at + groups, OQ_CUDA_ALIGN);
-    const size_t global = f->planes >> OQ_PLANE_GLOBAL & 1u ? f->plane_bytes(f, OQ_PLANE_GLOBAL, n, k) : 0;
+    const bool has_global = f->planes >> OQ_PLANE_GLOBAL & 1u && !is_dual(f);
+    const size_t global = has_global ? f->plane_bytes(f, OQ_PLANE_GLOBAL, n, k) : 0;
     if (global) p.global_at = at, at = oq_align_up(at + global, OQ_CUDA_ALIGN);
     p.input_at = at;
     p.bytes = at + (oq_cuda_has_input(spec) ? OQ_CUDA_ALIGN : 0);
@@ -210,13 +219,34 @@ static void pack_of_groups(char *dst, const char *src, const oq_cu_group *g, siz
         }
 }
 
+/* Powers of two of groups of 32 times the f32 of their 512 columns, in the codes' order. */
+static void pack_dual(char *dst, const oq_planes *src, const oq_cu_group *g)
+{
+    const int64_t per_block = GROUP_BLOCK / g->group, per_dual = OQ_ACT_DUAL_GROUP / g->group;
+    const int64_t duals = oq_ceil_div(g->groups, per_dual);
+    const uint8_t *const bytes = src->plane[OQ_PLANE_SCALE];
+    const float *const dual = src->plane[OQ_PLANE_GLOBAL];
+    float *const to = (float *)(void *)dst;
+    memset(dst, 0, group_parts(g) * (size_t)per_block * sizeof *to);
+    for (int64_t r = 0; r < g->n; r++)
+        for (int64_t i = 0; i < g->groups; i++) {
+            const uint8_t byte = bytes[r * g->groups + i];
+            const float power = byte == 255 ? NAN : ldexpf(1.0f, (int)byte - 127);
+            to[part_at(g, r, i / per_block) * per_block + i % per_block] =
+                power * dual[r * duals + i / per_dual];
+        }
+}
+
 static void pack_group(char *dst, const oq_planes *src, const oq_cuda_packing *p, const oq_linear_spec *spec)
 {
     const oq_format *f = spec->scheme.weight;
     const int bits = f->int_bits;
     pack_codes((uint8_t *)dst, src->plane[OQ_PLANE_DATA], &p->group, bits ? bits : p->group.bits);
-    pack_of_groups(dst + p->scale_at, src->plane[OQ_PLANE_SCALE], &p->group, scale_bytes(&p->group),
-                   f->scale_type);
+    if (is_dual(f))
+        pack_dual(dst + p->scale_at, src, &p->group);
+    else
+        pack_of_groups(dst + p->scale_at, src->plane[OQ_PLANE_SCALE], &p->group, scale_bytes(&p->group),
+                       f->scale_type);
     if (p->zero_at) pack_of_groups(dst + p->zero_at, src->plane[OQ_PLANE_ZERO], &p->group, 1, NULL);
     if (p->global_at)
         memcpy(dst + p->global_at, src->plane[OQ_PLANE_GLOBAL],
@@ -319,7 +349,8 @@ oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t fi
 bool oq_cuda_knows_act(const oq_linear_spec *spec)
 {
     const oq_act_scale s = spec->scheme.act_scale;
-    return !spec->scheme.act || s <= OQ_ACT_DYNAMIC_MX_EVEN || s == OQ_ACT_STATIC_NVFP4;
+    return !spec->scheme.act || s <= OQ_ACT_STATIC_NVFP4 || s == OQ_ACT_DYNAMIC_INT4 ||
+           s == OQ_ACT_DYNAMIC_UINT4;
 }
 
 unsigned oq_cuda_fuses_input(const oq_linear_spec *spec)
