@@ -70,7 +70,7 @@ static oq_status choose(oq_env *env, const oq_method_args *args, const oq_layer_
 
 const oq_method oq_method_bitsandbytes = {
     .name = "bitsandbytes",
-    .aliases = "bnb",
+    .aliases = "bnb,nf4",
     .help = "4-bit weights (NF4 or FP4) in blocks of 64 (32 to 4096) with 16-bit activations; checkpoints of "
             "LLM.int8",
     .options = options,
