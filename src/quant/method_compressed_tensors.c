@@ -1,5 +1,6 @@
 /* method_compressed_tensors.c -- llm-compressor's checkpoints: config_groups say what each group of layers
  * is. */
+#include "quant/packed_planes.h"
 #include "quant/tensor_groups.h"
 
 #include "format/float4.h"
@@ -56,9 +57,9 @@ static const oq_format *grouped_format(const oq_json *w, bool is_float, int64_t 
     if (is_float && bits == 4)
         return group == 16 ? &oq_format_nvfp4_inverse : group == 32 ? &oq_format_mxfp4 : NULL;
     if (is_float) return bits == 8 && group == 32 ? &oq_format_mxfp8 : NULL;
-    const int of = group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : group % 32 == 0 ? 32 : 16;
-    if (group <= 0 || group % of || k % group) return NULL;
-    return oq_format_int((int)bits, of, !oq_json_bool(oq_json_get(w, "symmetric"), true), &oq_dtype_f32);
+    const int64_t of = group > 0 && k % group == 0 ? oq_group_of_format(group, 0) : 0;
+    if (!of) return NULL;
+    return oq_format_int((int)bits, (int)of, !oq_json_bool(oq_json_get(w, "symmetric"), true), &oq_dtype_f32);
 }
 
 /* How such a producer treats x beside this weight. */

@@ -1,6 +1,7 @@
 /* method_quark.c -- AMD Quark's checkpoints; global_quant_config, layer_type_quant_config and layer_quant_config say what a
  * layer is. */
 #include "quant/method.h"
+#include "quant/packed_planes.h"
 #include "quant/quark_words.h"
 
 #include "format/float4.h"
@@ -43,15 +44,15 @@ static const oq_format *made_up_format(const oq_json *w)
 {
     const bool fp8 = is(w, "dtype", "fp8_e4m3"), int8 = is(w, "dtype", "int8");
     const int64_t group = oq_json_int(oq_json_get(w, "group_size"), 0);
-    const int of = group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : group % 32 == 0 ? 32 : 16;
+    const int64_t of = group > 0 ? oq_group_of_format(group, 0) : 0;
     if (is(w, "qscheme", "per_tensor"))
         return fp8 ? &oq_format_fp8_e4m3_tensor : int8 ? &oq_format_int8_tensor : NULL;
     if (is(w, "qscheme", "per_channel"))
         return fp8 ? &oq_format_fp8_e4m3_channel : int8 ? &oq_format_int8_channel : NULL;
     if (is(w, "qscheme", "per_block")) return fp8 ? &oq_format_fp8_e4m3_block128 : NULL;
     if (is(w, "dtype", "fp4") && group == OQ_ACT_MX_GROUP) return &oq_format_mxfp4;
-    if ((is(w, "dtype", "int4") || is(w, "dtype", "uint4")) && group > 0 && group % of == 0)
-        return oq_format_int(4, of, !oq_json_bool(oq_json_get(w, "symmetric"), true), &oq_dtype_f32);
+    if ((is(w, "dtype", "int4") || is(w, "dtype", "uint4")) && of)
+        return oq_format_int(4, (int)of, !oq_json_bool(oq_json_get(w, "symmetric"), true), &oq_dtype_f32);
     return NULL;
 }
 

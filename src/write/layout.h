@@ -73,6 +73,7 @@ oq_spelled oq_spell_input_scale(const char *suffix); /* F32 [] */
 oq_spelled oq_spell_smooth(const oq_write_layer *l, const char *suffix); /* BF16 [k] */
 /* Codes of four bits with the first of a byte high. */
 void oq_put_nibbles_swapped(void *dst, const oq_write_layer *layer, const oq_planes *planes);
+bool oq_write_symmetric(const oq_format *f); /* codes around zero: no zero points */
 /* The code of a weight of an integer format in groups. */
 unsigned oq_write_int_code(const oq_write_layer *layer, const oq_planes *planes, int64_t row, int64_t column);
 /* The zero point of an integer format in whole groups; half of the codes where it has none. */

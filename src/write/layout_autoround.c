@@ -6,11 +6,6 @@
 
 #include <string.h>
 
-static bool is_asymmetric(const oq_format *f)
-{
-    return f->planes & 1u << OQ_PLANE_ZERO;
-}
-
 /* ---- as AWQ: eight rows in a word, in the order of its kernel ------------------------------------------ */
 
 static const int awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -93,7 +88,7 @@ static oq_json *extra_config(const oq_write_component *c)
         oq_json *o = oq_json_new_object();
         oq_json_set(o, "bits", oq_json_new_int(f->int_bits));
         oq_json_set(o, "group_size", oq_json_new_int(f->block_k));
-        oq_json_set(o, "sym", oq_json_new_bool(!is_asymmetric(f)));
+        oq_json_set(o, "sym", oq_json_new_bool(oq_write_symmetric(f)));
         oq_json_set(extra, c->layers[i].name, o);
     }
     return extra;
@@ -110,7 +105,7 @@ static oq_json *config_of(const oq_write_component *c, const char *packing)
     oq_json_set(o, "bits", oq_json_new_int(bits));
     oq_json_set(o, "data_type", oq_json_new_string(mx ? "mx_fp" : "int"));
     oq_json_set(o, "group_size", oq_json_new_int(f->block_k));
-    oq_json_set(o, "sym", oq_json_new_bool(!is_asymmetric(f)));
+    oq_json_set(o, "sym", oq_json_new_bool(oq_write_symmetric(f)));
     if (mx) {
         oq_json_set(o, "act_bits", oq_json_new_int(bits));
         oq_json_set(o, "act_data_type", oq_json_new_string("mx_fp"));

@@ -69,6 +69,11 @@ void oq_put_nibbles_swapped(void *dst, const oq_write_layer *layer, const oq_pla
     for (size_t i = 0; i < bytes; i++) to[i] = (uint8_t)(from[i] << 4 | from[i] >> 4);
 }
 
+bool oq_write_symmetric(const oq_format *f)
+{
+    return !(f->planes & 1u << OQ_PLANE_ZERO);
+}
+
 unsigned oq_write_int_code(const oq_write_layer *layer, const oq_planes *planes, int64_t row, int64_t column)
 {
     const int bits = layer->scheme.weight->int_bits;

@@ -39,11 +39,6 @@ static bool find(const oq_format *f, row *out)
     return bits != 0;
 }
 
-static bool is_asymmetric(const oq_format *f)
-{
-    return f->planes & 1u << OQ_PLANE_ZERO;
-}
-
 /* [n, k], as two I64. */
 static void put_shape(void *dst, const oq_write_layer *l, const oq_planes *planes)
 {
@@ -70,7 +65,7 @@ static void put_zeros(void *dst, const oq_write_layer *l, const oq_planes *plane
 static int spell_packed(const oq_write_layer *l, const row *r, oq_spelled *out)
 {
     const int64_t groups = l->k / r->group, words = l->k * r->bits / 32;
-    const bool asymmetric = is_asymmetric(l->scheme.weight);
+    const bool asymmetric = !oq_write_symmetric(l->scheme.weight);
     int n = 0;
     if (l->k % r->group || l->k * r->bits % 32 || (asymmetric && 32 % r->bits)) return 0;
     out[n++] = oq_spell_plane(l, ".weight_packed", "I32", OQ_PLANE_DATA, l->n, words);
@@ -198,7 +193,7 @@ static oq_json *group_of(const oq_scheme *s, oq_json *targets)
     oq_json_set(o, "format", oq_json_new_string(r->layout));
     oq_json_set(o, "targets", targets);
     oq_json_set(o, "weights",
-                args_of(r->type, r->bits, r->strategy, !is_asymmetric(s->weight), r->group, false));
+                args_of(r->type, r->bits, r->strategy, oq_write_symmetric(s->weight), r->group, false));
     oq_json_set(o, "input_activations", inputs_of(s));
     oq_json_set(o, "output_activations", oq_json_new_null());
     return o;

@@ -76,11 +76,6 @@ static int spell(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
 
 /* ---- metadata ------------------------------------------------------------------------------------------ */
 
-static bool is_symmetric(const oq_format *f)
-{
-    return !(f->planes & 1u << OQ_PLANE_ZERO);
-}
-
 /* GPTQModel's patterns: this name and no other, after `sign`. */
 static void put_pattern(const oq_write_component *c, oq_json *dynamic, const char *sign, const char *name,
                         oq_json *value)
@@ -109,7 +104,7 @@ static oq_json *exceptions(const oq_write_component *c)
         oq_json *o = oq_json_new_object();
         oq_json_set(o, "bits", oq_json_new_int(f->int_bits));
         oq_json_set(o, "group_size", oq_json_new_int(f->block_k));
-        oq_json_set(o, "sym", oq_json_new_bool(is_symmetric(f)));
+        oq_json_set(o, "sym", oq_json_new_bool(oq_write_symmetric(f)));
         put_pattern(c, dynamic, "+:", c->layers[i].name, o);
     }
     return dynamic;
@@ -125,7 +120,7 @@ static oq_json *config(const oq_write_component *c)
     oq_json_set(o, "checkpoint_format", oq_json_new_string("gptq"));
     oq_json_set(o, "bits", oq_json_new_int(f->int_bits));
     oq_json_set(o, "group_size", oq_json_new_int(f->block_k));
-    oq_json_set(o, "sym", oq_json_new_bool(is_symmetric(f)));
+    oq_json_set(o, "sym", oq_json_new_bool(oq_write_symmetric(f)));
     oq_json_set(o, "desc_act", oq_json_new_bool(ordered));
     oq_json *dynamic = exceptions(c);
     if (oq_json_size(dynamic))

@@ -10,6 +10,7 @@
 #include "ckpt/ckpt.h"
 #include "format/float8.h"
 
+#include "support/env_setup.h"
 #include "support/scratch.h"
 
 #include <stdio.h>
@@ -21,21 +22,6 @@
 typedef struct writer { /* header and data of a safetensors file in the making */
     oq_strbuf header, data;
 } writer;
-
-static int setup(void **state)
-{
-    oq_env *env = NULL;
-    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &env) != OQ_OK) return -1;
-    *state = env;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    oq_env_free(*state);
-    return 0;
-}
 
 static void begin(writer *w, oq_env *env)
 {
@@ -319,10 +305,10 @@ static void test_folders_and_wrong_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_spellings, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_fused_fp8, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_whole_checkpoint_gives_the_vae_too, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_folders_and_wrong_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_spellings, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_fused_fp8, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_whole_checkpoint_gives_the_vae_too, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_folders_and_wrong_files, env_setup, env_teardown),
     };
     return cmocka_run_group_tests_name("component_file", tests, NULL, NULL);
 }

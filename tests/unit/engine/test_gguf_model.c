@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/strbuf.h"
+#include "support/env_setup.h"
 #include "support/gguf_writer.h"
 #include "support/scratch.h"
 
@@ -16,21 +17,6 @@
 #include <string.h>
 
 #define MODEL OMNIQ_SOURCE_DIR "/models/toybox"
-
-static int setup(void **state)
-{
-    oq_env *env = NULL;
-    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &env) != OQ_OK) return -1;
-    *state = env;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    oq_env_free(*state);
-    return 0;
-}
 
 /* ---- running -------------------------------------------------------------------------------------------------- */
 
@@ -459,14 +445,14 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_file_is_online, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_names, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_parts_apart, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_apart_in_f32, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_code_books, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_text_encoder, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gguf_model, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_file_is_online, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_names, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_parts_apart, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_apart_in_f32, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_code_books, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_text_encoder, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_gguf_model, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, env_setup, env_teardown),
     };
     return cmocka_run_group_tests_name("gguf_model", tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "ckpt/ckpt.h"
 #include "format/format.h"
 
+#include "support/env_setup.h"
 #include "support/scratch.h"
 #include "support/toybox_run.h"
 
@@ -18,21 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-static int setup(void **state)
-{
-    oq_env *env = NULL;
-    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &env) != OQ_OK) return -1;
-    *state = env;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    oq_env_free(*state);
-    return 0;
-}
 
 /* ---- every layout -------------------------------------------------------------------------------------- */
 
@@ -419,14 +405,14 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_layouts, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_torchao_versions, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_whole_model, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_single_files, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_dry_run_is_exact, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_dry_run_and_choice, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_layouts, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_torchao_versions, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_whole_model, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_single_files, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_dry_run_is_exact, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_dry_run_and_choice, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_full_disk, env_setup, env_teardown),
     };
     return cmocka_run_group_tests_name("quantize", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* test_quantize_gguf.c -- GGUF files as they are written: every type back to plain weights that are the format's own encode
  * and decode, run, in the names of the source and of the first release, and taken on into other layouts. */
+#include "support/env_setup.h"
 #include "support/scratch.h"
 #include "support/toybox_run.h"
 
@@ -9,21 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int setup(void **state)
-{
-    oq_env *env = NULL;
-    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &env) != OQ_OK) return -1;
-    *state = env;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    oq_env_free(*state);
-    return 0;
-}
 
 static const struct {
     const char *type;
@@ -146,9 +132,9 @@ static void test_gguf_plain_types(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_types, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gguf_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gguf_plain_types, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_types, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_gguf_file, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_gguf_plain_types, env_setup, env_teardown),
     };
     return cmocka_run_group_tests_name("quantize gguf", tests, NULL, NULL);
 }

@@ -9,27 +9,13 @@
 
 #include "base/file.h"
 
+#include "support/env_setup.h"
 #include "support/scratch.h"
 #include "support/toybox_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int setup(void **state)
-{
-    oq_env *env = NULL;
-    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &env) != OQ_OK) return -1;
-    *state = env;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    oq_env_free(*state);
-    return 0;
-}
 
 #define PROMPTS                                                                                              \
     "prompt", "a small blue star on a white background", "prompt", "a large striped green heart", "steps",   \
@@ -189,10 +175,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_layouts, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_whole_model, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_layouts, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_memory, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_whole_model, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, env_setup, env_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 
 #include "engine/calibrate.h"
 
+#include "support/env_setup.h"
 #include "support/scratch.h"
 #include "support/toybox_run.h"
 
@@ -15,21 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int setup(void **state)
-{
-    oq_env *env = NULL;
-    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &env) != OQ_OK) return -1;
-    *state = env;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    oq_env_free(*state);
-    return 0;
-}
 
 #define PROMPTS                                                                                              \
     "prompt", "a small blue star on a white background", "prompt", "a large striped green heart", "steps",   \
@@ -248,9 +234,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_factors, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_mixture, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_factors, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_mixture, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, env_setup, env_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 
 #include "engine/recipe.h"
 
+#include "support/env_setup.h"
 #include "support/quality_budgets.h"
 #include "support/scratch.h"
 
@@ -17,21 +18,6 @@
 #include <string.h>
 
 #define MODEL OMNIQ_SOURCE_DIR "/models/toybox"
-
-static int setup(void **state)
-{
-    oq_env *env = NULL;
-    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &env) != OQ_OK) return -1;
-    *state = env;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    oq_env_free(*state);
-    return 0;
-}
 
 /* Three layers; methods of 4 and 8 bits, plain 16. */
 static void fill(oq_recipe *r, oq_recipe_layer *layers, oq_env *env)
@@ -263,13 +249,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_solve, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_solve_gaps, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_recipe_is_written, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_command, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_solve, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_solve_gaps, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_recipe_is_written, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_command, env_setup, env_teardown),
 #ifndef OMNIQ_SANITIZED
-        cmocka_unit_test_setup_teardown(test_better_than_uniform, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_better_than_uniform, env_setup, env_teardown),
 #endif
     };
     return cmocka_run_group_tests_name("recipe", tests, NULL, NULL);

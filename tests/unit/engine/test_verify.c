@@ -1,5 +1,6 @@
 /* test_verify.c -- --verify-against: what each layout holds stands at its format's promise beside the plain weights; a layer
  * that was spoilt is an error that names it and the cause. */
+#include "support/env_setup.h"
 #include "support/scratch.h"
 #include "support/toybox_run.h"
 
@@ -9,21 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int setup(void **state)
-{
-    oq_env *env = NULL;
-    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &env) != OQ_OK) return -1;
-    *state = env;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    oq_env_free(*state);
-    return 0;
-}
 
 #define FEW           "\"ignored_layers\": [\"layers\"]"
 #define W4            "{\"method\": \"w4a16\", \"group_size\": 32, " FEW "}"
@@ -225,9 +211,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_layouts_keep_their_promise, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_spoilt_layers_are_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_layouts_keep_their_promise, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_spoilt_layers_are_named, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, env_setup, env_teardown),
     };
     return cmocka_run_group_tests_name("verify", tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include "format/float4.h"
 #include "format/format.h"
 
+#include "support/env_setup.h"
 #include "support/scratch.h"
 
 #include <stdio.h>
@@ -39,21 +40,6 @@ typedef struct writer { /* header and data of a safetensors file in the making *
     oq_env *env;
     oq_strbuf header, data;
 } writer;
-
-static int setup(void **state)
-{
-    oq_env *env = NULL;
-    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &env) != OQ_OK) return -1;
-    *state = env;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    oq_env_free(*state);
-    return 0;
-}
 
 static void put(writer *w, const char *name, const char *type, const int64_t *dim, int n_dims,
                 const void *data, size_t bytes)
@@ -416,7 +402,8 @@ static void test_zero_point(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_spellings, setup, teardown),
-                                       cmocka_unit_test_setup_teardown(test_zero_point, setup, teardown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_spellings, env_setup, env_teardown),
+        cmocka_unit_test_setup_teardown(test_zero_point, env_setup, env_teardown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/env_setup.h"
+
 #include "write/compensate.h"
 
 #include "compensate_golden.h"
@@ -17,21 +19,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int setup(void **state)
-{
-    oq_env *env = NULL;
-    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &env) != OQ_OK) return -1;
-    *state = env;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    oq_env_free(*state);
-    return 0;
-}
 
 /* ---- inputs, by the emulation's rule ------------------------------------------------------------------- */
 
@@ -339,5 +326,5 @@ int main(void)
         cmocka_unit_test(test_few_columns),  cmocka_unit_test(test_ways_out),
         cmocka_unit_test(test_more_damping), cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_threads)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, env_setup, env_teardown);
 }
