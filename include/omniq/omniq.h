@@ -149,6 +149,10 @@ OQ_API oq_status oq_options_set(oq_options *options, const char *name, const cha
 OQ_API oq_status oq_options_set_json(oq_options *options, const char *json);
 /* A positional argument ("inspect PATH", "compare A B"). */
 OQ_API oq_status oq_options_add_argument(oq_options *options, const char *text);
+/* The text that was set last, NULL: not given, or no option of this command. The options'. */
+OQ_API const char *oq_options_get(const oq_options *options, const char *name);
+/* Every given option of `from` that `to`'s command takes as well: LIST options append, others replace. */
+OQ_API oq_status oq_options_copy(const oq_options *from, oq_options *to);
 
 /* ---- reports: what every verb returns ------------------------------------------------------------------ */
 
@@ -171,6 +175,9 @@ typedef struct oq_media oq_media; /* pictures or videos: 8 bit RGB, row-major, i
 OQ_API oq_status oq_model_open(oq_env *env, const oq_options *options, oq_model **out);
 OQ_API void      oq_model_close(oq_model *model);
 OQ_API oq_status oq_model_plan(oq_env *env, const oq_model *model, oq_report **out);
+OQ_API bool      oq_model_makes_video(const oq_model *model);
+/* Whether this build writes what the model makes under a name with this ending: asked before the work. */
+OQ_API oq_status oq_model_check_output(oq_env *env, const oq_model *model, const char *path);
 /* Generates with the options' request; model and quantization flags in `options` are ignored here. */
 OQ_API oq_status oq_generate(oq_env *env, const oq_model *model, const oq_options *options, oq_media **out);
 
@@ -182,7 +189,7 @@ OQ_API uint64_t       oq_media_seed(const oq_media *media, int index);
 OQ_API const uint8_t *oq_media_pixels(const oq_media *media, int index); /* [frames, height, width, 3] */
 OQ_API double         oq_media_fps(const oq_media *media);    /* frames a second; 0 for pictures */
 /* As the name's ending says: .png, .jpg, .webp; videos .mp4, .webp, .y4m, a folder of frames where there is none. The file
- * appears whole or not at all. */
+ * appears whole or not at all, and remembers its run ('generate --from FILE') unless no-metadata was among the options. */
 OQ_API oq_status      oq_media_save(oq_env *env, const oq_media *media, int index, const char *path);
 OQ_API void           oq_media_free(oq_media *media);
 

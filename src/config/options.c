@@ -126,13 +126,9 @@ static void texts_clear(oq_env *env, texts *t)
 static oq_status fail_command(oq_env *env, const char *command)
 {
     enum { MAX_COMMANDS = 32 };
-    static const char *const later[] = {"serve"};
     char words[MAX_COMMANDS][32];
     const char *names[MAX_COMMANDS];
     size_t n = 0;
-    for (size_t i = 0; i < OQ_COUNT(later); i++)
-        if (strcmp(later[i], command) == 0)
-            return oq_fail(env, OQ_E_UNSUPPORTED, "command '%s' is not in this build yet", command);
     while (n < MAX_COMMANDS && oq_csv_word(oq_option_commands, n, words[n], sizeof words[n]))
         names[n] = words[n], n++;
     const int best = oq_name_nearest(command, names, n);
@@ -424,6 +420,7 @@ oq_status oq_options_copy_group(const oq_options *from, oq_options *to, const ch
 
 oq_status oq_options_copy(const oq_options *from, oq_options *to)
 {
+    if (!from || !to) return OQ_E_ARG;
     return oq_options_copy_group(from, to, NULL);
 }
 
@@ -480,6 +477,11 @@ const char *oq_options_command(const oq_options *o)
 oq_env *oq_options_env(const oq_options *o)
 {
     return o->env;
+}
+
+const char *oq_options_get(const oq_options *o, const char *name)
+{
+    return o && name ? oq_options_text(o, name, NULL) : NULL;
 }
 
 bool oq_options_given(const oq_options *o, const char *name)

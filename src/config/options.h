@@ -34,9 +34,7 @@ oq_env *oq_options_env(const oq_options *o);
 /* Fills options that were not given from a JSON object (omniq.json of a model folder); unknown keys are
  * errors. */
 oq_status oq_options_set_defaults(oq_options *o, const oq_json *defaults, const char *source);
-/* Copies of every given option into another set (another command), as far as that command takes them. */
-oq_status oq_options_copy(const oq_options *from, oq_options *to);
-/* The same for the options of one group ("request", "run"). */
+/* oq_options_copy for the options of one group ("request", "run"). */
 oq_status oq_options_copy_group(const oq_options *from, oq_options *to, const char *group);
 
 /* Every given option by its long name, typed: numbers, booleans, texts, lists. The caller's (oq_json_free).

@@ -41,7 +41,7 @@ static oq_status check_streams(oq_env *env, const oq_options *o)
 
 static bool is_video(const run *r)
 {
-    return r->model->type->defaults.frames > 0;
+    return oq_model_makes_video(r->model);
 }
 
 static oq_status check_ending(run *r, const char *path)

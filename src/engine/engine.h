@@ -45,6 +45,7 @@ struct oq_model {
     oq_loras               *loras;    /* NULL: no adapters */
     oq_weights             *weights;
     oq_options             *defaults; /* omniq.json as options of "generate"; NULL: none */
+    oq_json                *given;    /* the options it was opened with: its pictures remember them */
     double                  load_s;
     oq_json                *verified; /* --verify-against's report; NULL: not asked for */
     char                   *verified_text; /* the same for people */
@@ -87,6 +88,7 @@ struct oq_media {
     oq_output timing;
     int       n_steps;
     size_t    scratch_bytes;
+    char    **texts; /* of each item two, "parameters" and "omniq"; NULL: oq_media_save writes none */
 };
 /* One item as the name's ending says (video.h, image.h); texts go where the type has a place for them. */
 oq_status oq_media_write(oq_env *env, const oq_media *media, int index, const char *path, const oq_image_text *texts,

@@ -1,6 +1,6 @@
 /* generate.c -- one request over a loaded model: measure, one block of scratch, the pipeline's walk,
  * pictures. */
-#include "engine/engine.h"
+#include "engine/command.h"
 
 #include "base/pool.h"
 #include "base/size.h"
@@ -108,17 +108,62 @@ oq_status oq_generate_request(oq_env *env, const oq_model *model, const oq_reque
     return OQ_OK;
 }
 
+/* ---- the public verb ----------------------------------------------------------------------------------- */
+
+static oq_status remember(oq_env *env, const oq_model *model, const oq_options *options,
+                          const oq_request *request, oq_media *media)
+{
+    oq_metadata *metadata = NULL;
+    if (oq_options_flag(options, "no-metadata")) return OQ_OK;
+    OQ_TRY(oq_metadata_new(env, model, options, request, &metadata));
+    oq_status st = oq_new(env, 2 * (size_t)media->count, sizeof *media->texts, "metadata", &media->texts);
+    for (int i = 0; st == OQ_OK && i < media->count; i++)
+        st = oq_metadata_texts(metadata, i, media->seeds[i], &media->texts[2 * i], &media->texts[2 * i + 1]);
+    oq_metadata_free(metadata);
+    return st;
+}
+
+static oq_status generate(oq_env *env, const oq_model *model, const oq_options *options, oq_media **out)
+{
+    oq_arena arena;
+    oq_request request;
+    oq_media *media = NULL;
+    oq_arena_init(&arena, env);
+    oq_status st = oq_request_make(env, model, options, &arena, &request);
+    if (st == OQ_OK) st = oq_generate_request(env, model, &request, NULL, &media);
+    if (st == OQ_OK) st = remember(env, model, options, &request, media);
+    oq_arena_deinit(&arena);
+    if (st == OQ_OK)
+        *out = media;
+    else
+        oq_media_free(media);
+    return st;
+}
+
 oq_status oq_generate(oq_env *env, const oq_model *model, const oq_options *options, oq_media **out)
 {
     if (!env || !model || !options || !out)
         return oq_fail(env, OQ_E_ARG, "oq_generate needs an environment, a model, options and a result");
-    oq_arena arena;
-    oq_request request;
-    oq_arena_init(&arena, env);
-    oq_status st = oq_request_make(env, model, options, &arena, &request);
-    if (st == OQ_OK) st = oq_generate_request(env, model, &request, NULL, out);
-    oq_arena_deinit(&arena);
+    oq_options *own = NULL; /* with a seed, which is random unless it is given */
+    *out = NULL;
+    OQ_TRY(oq_options_new(env, "generate", &own));
+    oq_status st = oq_options_copy(options, own);
+    if (st == OQ_OK) st = oq_seed_choose(env, own);
+    if (st == OQ_OK) st = generate(env, model, own, out);
+    oq_options_free(own);
     return st;
+}
+
+bool oq_model_makes_video(const oq_model *model)
+{
+    return model && model->type->defaults.frames > 0;
+}
+
+oq_status oq_model_check_output(oq_env *env, const oq_model *model, const char *path)
+{
+    const oq_video_type *type = NULL;
+    if (!env || !model || !path) return oq_fail(env, OQ_E_ARG, "a model and the name of a file are needed");
+    return oq_model_makes_video(model) ? oq_video_find(env, path, &type) : oq_image_check_output(env, path);
 }
 
 int oq_media_count(const oq_media *media)
@@ -178,12 +223,17 @@ oq_status oq_media_save(oq_env *env, const oq_media *media, int index, const cha
     if (!oq_media_pixels(media, index))
         return oq_fail(env, OQ_E_ARG, "item %d was asked for, there are %d", index, oq_media_count(media));
     if (!path || !*path) return oq_fail(env, OQ_E_ARG, "item %d needs the name of a file", index);
-    return oq_media_write(env, media, index, path, NULL, 0);
+    if (!media->texts) return oq_media_write(env, media, index, path, NULL, 0);
+    const oq_image_text texts[] = {{"parameters", media->texts[2 * index]},
+                                   {"omniq", media->texts[2 * index + 1]}};
+    return oq_media_write(env, media, index, path, texts, OQ_COUNT(texts));
 }
 
 void oq_media_free(oq_media *media)
 {
     if (!media) return;
+    for (int i = 0; media->texts && i < 2 * media->count; i++) oq_free(media->env, media->texts[i]);
+    oq_free(media->env, media->texts);
     oq_free(media->env, media->timing.step_s);
     oq_free(media->env, media->pixels);
     oq_free(media->env, media->seeds);

@@ -43,18 +43,32 @@ static oq_status inline_file(oq_env *env, const oq_json *value, oq_json **out)
     return OQ_OK;
 }
 
-static oq_status collect_options(oq_env *env, const oq_options *options, oq_json *out)
+static bool is_request(const char *name)
 {
-    oq_json *all = oq_options_to_json(options);
-    oq_status st = OQ_OK;
-    for (size_t i = 0; st == OQ_OK && i < oq_json_size(all); i++) {
+    const oq_option_info *row = oq_option_find("generate", name);
+    return row && strcmp(row->group, "request") == 0;
+}
+
+/* Of `all` what belongs to the request, or what does not. */
+static oq_status collect(oq_env *env, const oq_json *all, bool request, oq_json *out)
+{
+    for (size_t i = 0; i < oq_json_size(all); i++) {
         const char *key = NULL;
         const oq_json *value = oq_json_member(all, i, &key);
         oq_json *kept = NULL;
-        if (is_forgotten(key)) continue;
-        st = inline_file(env, value, &kept);
-        if (st == OQ_OK) oq_json_set(out, key, kept);
+        if (is_forgotten(key) || is_request(key) != request) continue;
+        OQ_TRY(inline_file(env, value, &kept));
+        oq_json_set(out, key, kept);
     }
+    return OQ_OK;
+}
+
+/* The model's options are those that it was opened with, whatever stands beside the request now. */
+static oq_status collect_options(oq_env *env, const oq_model *model, const oq_options *options, oq_json *out)
+{
+    oq_json *all = oq_options_to_json(options);
+    oq_status st = collect(env, model->given, false, out);
+    if (st == OQ_OK) st = collect(env, all, true, out);
     oq_json_free(all);
     return st;
 }
@@ -66,7 +80,7 @@ oq_status oq_metadata_new(oq_env *env, const oq_model *model, const oq_options *
     *out = NULL;
     OQ_TRY(oq_new(env, 1, sizeof *m, "metadata", &m));
     *m = (oq_metadata){.env = env, .model = model, .request = request, .options = oq_json_new_object()};
-    const oq_status st = collect_options(env, options, m->options);
+    const oq_status st = collect_options(env, model, options, m->options);
     if (st != OQ_OK) {
         oq_metadata_free(m);
         return st;

@@ -277,6 +277,7 @@ static oq_status prepare(oq_env *env, oq_model *model, const oq_options *options
     const char *path = oq_options_text(options, "model", NULL);
     int index = 0;
     if (!path) return oq_fail(env, OQ_E_ARG, "no model is named; give one with -m DIR");
+    model->given = oq_options_to_json(options);
     OQ_TRY(oq_folder_open(env, path, &model->folder));
     model->type = oq_pipeline_find(model->folder->class_name);
     if (!model->type) return unknown_pipeline(env, model->folder);
@@ -359,6 +360,7 @@ void oq_model_close(oq_model *model)
     for (size_t i = 0; model->files && i < model->n_ckpts; i++) oq_folder_component_deinit(&model->files[i]);
     oq_free(env, model->files);
     oq_json_free(model->hashes);
+    oq_json_free(model->given);
     oq_json_free(model->verified);
     oq_free(env, model->verified_text);
     oq_options_free(model->defaults);
