@@ -21,6 +21,15 @@ if(OMNIQ_FFMPEG)
   pkg_check_modules(FFMPEG IMPORTED_TARGET libavformat libavcodec libavutil libswscale)
 endif()
 
+# The command's server; the library does without.
+option(OMNIQ_SERVER "build 'omniq serve' (libmicrohttpd)" ON)
+if(OMNIQ_SERVER)
+  pkg_check_modules(MICROHTTPD IMPORTED_TARGET libmicrohttpd)
+  if(NOT MICROHTTPD_FOUND)
+    message(STATUS "libmicrohttpd is not installed: this build has no 'omniq serve'")
+  endif()
+endif()
+
 add_library(omniq-libraries INTERFACE)
 foreach(library JPEG WEBP FFMPEG)
   if(OMNIQ_${library} AND ${library}_FOUND)

@@ -4,11 +4,13 @@
  * the end with their reason. */
 #include "config/options.h"
 
-#define ALL    "generate,plan,inspect,compare,quantize,dequantize,recipe,tokenize,bench,methods,models,devices"
-#define MAKES  "generate,plan"                /* commands that take one model and one request */
-#define RUNS   "generate,plan,compare,recipe" /* the same and the one that takes two */
-#define MODELS "generate,plan,compare,recipe,bench"
+#define ALL                                                                                                  \
+    "generate,plan,inspect,compare,quantize,dequantize,recipe,tokenize,serve,bench,methods,models,devices"
+#define MAKES  "generate,plan,serve"   /* commands that take one model */
+#define RUNS   MAKES ",compare,recipe" /* the same and the one that takes two */
+#define MODELS RUNS ",bench"
 #define ASKS   RUNS ",quantize" /* commands that run requests; quantize: to calibrate */
+#define PROMPT "generate,plan,compare,recipe,quantize" /* serve: each request brings its own */
 
 const char *const oq_option_commands = ALL;
 
@@ -62,9 +64,10 @@ static const oq_option_info rows[] = {
      "tokenizer.json or spiece.model, or a folder of tokenizer files"},
 
     /* ---- request ------------------------------------------------------------------------------------------- */
-    {"prompt", "p", OQ_OPTION_LIST, 0, 0, NULL, NULL, ASKS ",tokenize", "request", "TEXT",
+    {"prompt", "p", OQ_OPTION_LIST, 0, 0, NULL, NULL, PROMPT ",tokenize", "request", "TEXT",
      "what to draw; given several times it is a batch"},
-    {"prompt-file", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, ASKS, "request", "FILE", "prompts, one a line"},
+    {"prompt-file", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, PROMPT, "request", "FILE",
+     "prompts, one a line"},
     {"negative-prompt", "n", OQ_OPTION_STRING, 0, 0, NULL, NULL, ASKS, "request", "TEXT",
      "what to stay away from; needs guidance"},
     {"width", "W", OQ_OPTION_INT, 1, 65536, NULL, "the model's", ASKS, "request", "PX",
@@ -99,7 +102,7 @@ static const oq_option_info rows[] = {
      "what is compared: pictures"},
     {"num-frames", NULL, OQ_OPTION_INT, 1, 100000, NULL, "the model's", ASKS, "request", "N",
      "frames of a video"},
-    {"fps", "frame-rate", OQ_OPTION_REAL, 1, 240, NULL, "the family's", "generate", "request", "X",
+    {"fps", "frame-rate", OQ_OPTION_REAL, 1, 240, NULL, "the family's", "generate,serve", "request", "X",
      "frames a second that a video's file asks for"},
     {"guidance-scale-2", NULL, OQ_OPTION_REAL, 0, 1000, NULL, "the first's", ASKS, "request", "X",
      "guidance scale of a second transformer, which takes the late steps"},
@@ -109,7 +112,7 @@ static const oq_option_info rows[] = {
      "decode in tiles of this side, blended over a quarter of it: less memory; 0 is the whole"},
     {"vae-frames", NULL, OQ_OPTION_INT, 0, 4096, NULL, "1", ASKS, "request", "N",
      "latent frames that a video is decoded at a time; the same frames come out"},
-    {"image", "i", OQ_OPTION_LIST, 0, 0, NULL, NULL, ASKS, "request", "FILE",
+    {"image", "i", OQ_OPTION_LIST, 0, 0, NULL, NULL, PROMPT, "request", "FILE",
      "picture that the request begins with"},
     {"template", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "tokenize", "request", NULL,
      "apply the pipeline's prompt template first"},
@@ -250,7 +253,7 @@ static const oq_option_info rows[] = {
      "draw the picture in the terminal: kitty, iTerm2, sixel or half blocks"},
     {"from", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "generate", "output", "IMAGE.png",
      "repeat the run that made this picture; other flags change it"},
-    {"no-metadata", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "generate", "output", NULL,
+    {"no-metadata", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "generate,serve", "output", NULL,
      "leave prompt and options out of the picture"},
     {"trace", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "generate", "output", "FILE.safetensors",
      "write every stage's tensors"},
@@ -265,6 +268,22 @@ static const oq_option_info rows[] = {
      "one JSON string a line in, one JSON array of ids a line out"},
     {"json", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, ALL, "output", NULL,
      "one JSON object on standard output"},
+
+    /* ---- server -------------------------------------------------------------------------------------------- */
+    {"host", NULL, OQ_OPTION_STRING, 0, 0, NULL, "127.0.0.1", "serve", "server", "ADDRESS",
+     "address to listen at; 0.0.0.0 is every IPv4 one of the machine, :: every one"},
+    {"port", NULL, OQ_OPTION_INT, 0, 65535, NULL, "8190", "serve", "server", "N",
+     "port to listen at; 0 is a free one, which the first line of output tells"},
+    {"api-key-file", NULL, OQ_OPTION_STRING, 0, 0, NULL, "$OMNIQ_API_KEY", "serve", "server", "FILE",
+     "requests need the file's first line as bearer token"},
+    {"served-model-name", NULL, OQ_OPTION_STRING, 0, 0, NULL, "the folder's name", "serve", "server", "NAME",
+     "what requests call the model"},
+    {"queue-limit", NULL, OQ_OPTION_INT, 0, 100000, NULL, "32", "serve", "server", "N",
+     "requests that may wait for the one at work; further ones get status 429"},
+    {"max-body", NULL, OQ_OPTION_INT, 1, 65536, NULL, "64", "serve", "server", "MIB",
+     "largest body of a request, pictures included"},
+    {"keep-results", NULL, OQ_OPTION_INT, 1, 100000, NULL, "16", "serve", "server", "N",
+     "finished videos that stay in memory until they are fetched or deleted; the oldest goes first"},
 
     /* ---- benchmark ----------------------------------------------------------------------------------------- */
     {"only", NULL, OQ_OPTION_CHOICE, 0, 0, "kernels,layers,whole,blocks", "the first three", "bench",

@@ -5,7 +5,7 @@
 #include "engine/engine.h"
 
 extern const oq_command oq_command_generate, oq_command_plan, oq_command_inspect, oq_command_compare,
-    oq_command_quantize, oq_command_dequantize, oq_command_recipe, oq_command_tokenize, oq_command_bench, oq_command_methods, oq_command_models, oq_command_devices;
+    oq_command_quantize, oq_command_dequantize, oq_command_recipe, oq_command_tokenize, oq_command_serve, oq_command_bench, oq_command_methods, oq_command_models, oq_command_devices;
 
 /* A command without positional arguments refuses them, naming the flag that was probably meant. */
 oq_status oq_command_no_arguments(oq_env *env, const oq_options *options, const char *hint);

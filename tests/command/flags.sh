@@ -21,8 +21,9 @@ says '--prompt TEXT'
 # names
 expect 2 "there is no command 'generat'; the nearest is 'generate'" generat
 expect 2 "there is no command 'xyzzyxyzzy'; the commands are" xyzzyxyzzy
-expect 1 "command 'serve' is not in this build yet" serve
-expect 1 "command 'serve' is not in this build yet" serve --help
+expect 2 "no model is named" serve
+expect 2 "port must be from 0 to 65535, not 65536" serve -m x --port 65536
+expect 2 "'prompt' is an option of generate,plan,compare,recipe,quantize,tokenize, not of serve" serve -m x --prompt x
 expect 2 "generate has no option 'stepz'; the nearest is 'steps'" generate --stepz 3
 expect 2 "generate has no option 'num-inference-step'; the nearest is 'num-inference-steps'" generate --num-inference-step 3
 expect 2 "generate has no option 'Q'" generate -Q

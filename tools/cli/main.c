@@ -1,6 +1,7 @@
 /* main.c -- the command: argv becomes options, oq_run does the work, the report goes to stdout, the rest to
  * stderr. */
 #include "cli.h"
+#include "server/server.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -91,6 +92,20 @@ static oq_status fill(oq_env *env, const cli_arguments *a, oq_options *o, char *
     return OQ_OK;
 }
 
+/* The command; serve is a process of its own and has no report. */
+static oq_status work(oq_env *env, const cli_arguments *a, oq_options *o, oq_report **report, char *message,
+                      size_t size)
+{
+    if (strcmp(a->command, "serve") != 0) return oq_run(o, report);
+#ifdef OMNIQ_HAVE_MICROHTTPD
+    return server_run(env, o, stdout, message, size);
+#else
+    (void)env;
+    snprintf(message, size, "this build has no server: libmicrohttpd was not found when it was built");
+    return OQ_E_UNSUPPORTED;
+#endif
+}
+
 static int print_report(const cli_arguments *a, const oq_report *r)
 {
     FILE *to = a->stdout_taken ? stderr : stdout;
@@ -128,7 +143,7 @@ static int run(const cli_arguments *a)
     params.log_user = params.progress_user = &progress;
     params.n_threads = a->n_threads;
 
-    char missing[128] = "";
+    char missing[1024] = "";
     oq_env *env = NULL;
     oq_options *options = NULL;
     oq_report *report = NULL;
@@ -137,10 +152,10 @@ static int run(const cli_arguments *a)
     catch_signals(env);
     st = oq_options_new(env, a->command, &options);
     if (st == OQ_OK) st = fill(env, a, options, missing, sizeof missing);
-    if (st == OQ_OK) st = oq_run(options, &report);
+    if (st == OQ_OK) st = work(env, a, options, &report, missing, sizeof missing);
     int code;
     if (st == OQ_OK)
-        cli_progress_end(&progress), code = print_report(a, report);
+        cli_progress_end(&progress), code = report ? print_report(a, report) : EXIT_DONE;
     else
         code = finish(a, env, &progress, st, missing);
     oq_report_free(report);

@@ -25,10 +25,11 @@ missing_packages() {
     have_module cmocka || echo libcmocka-dev
 }
 
-# Pictures and videos of these types are left out of a build that lacks them.
+# Pictures and videos of these types, and the server, are left out of a build that lacks them.
 missing_media_packages() {
     have_module libjpeg || echo libjpeg62-turbo-dev
     have_module libwebpmux && have_module libwebpdemux || echo libwebp-dev
+    have_module libmicrohttpd || echo libmicrohttpd-dev
     have_module libavformat && have_module libavcodec && have_module libswscale ||
         echo libavformat-dev libavcodec-dev libswscale-dev
 }
@@ -51,7 +52,7 @@ setup() {
     # shellcheck disable=SC2086 # one word per package
     install_packages $packages || true
     media=$(missing_media_packages | tr '\n' ' ')
-    [ -z "$media" ] || echo "without $media: no JPEG, WebP or MP4 in this build" >&2
+    [ -z "$media" ] || echo "without $media: this build goes without JPEG, WebP, MP4 or the server" >&2
     packages=$(missing_packages | tr '\n' ' ')
     [ -n "$packages" ] || return 0
     echo "omniq needs these Debian packages, which could not be installed from here:" >&2

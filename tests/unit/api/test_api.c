@@ -90,6 +90,86 @@ static void a_model_serves_several_requests(void **state)
     oq_env_free(env);
 }
 
+/* What a kept model makes repeats by its file alone, with the quantization it was opened with; without a seed each request
+ * draws its own. */
+static void pictures_remember_their_run(void **state)
+{
+    (void)state;
+    const char *path = OMNIQ_BINARY_DIR "/test_api_kept.png", *again = OMNIQ_BINARY_DIR "/test_api_again.png";
+    oq_env *env = NULL;
+    oq_model *model = NULL;
+    oq_media *a = NULL, *b = NULL;
+    oq_report *r = NULL;
+    assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
+    oq_options *o = options_for(env, "generate"), *request = NULL, *repeat = NULL;
+    assert_int_equal(oq_options_set(o, "quantization", "int8"), OQ_OK);
+    assert_int_equal(oq_model_open(env, o, &model), OQ_OK);
+    assert_int_equal(oq_options_new(env, "generate", &request), OQ_OK);
+    assert_int_equal(
+        oq_options_set_json(request, "{\"prompt\":\"a red ring\",\"width\":64,\"height\":64,\"steps\":2}"),
+        OQ_OK);
+    assert_int_equal(oq_generate(env, model, request, &a), OQ_OK);
+    assert_int_equal(oq_generate(env, model, request, &b), OQ_OK);
+    assert_true(oq_media_seed(a, 0) != oq_media_seed(b, 0));
+    assert_int_equal(oq_media_save(env, a, 0, path), OQ_OK);
+    assert_int_equal(oq_options_new(env, "generate", &repeat), OQ_OK);
+    assert_int_equal(oq_options_set(repeat, "from", path), OQ_OK);
+    assert_int_equal(oq_options_set(repeat, "output", again), OQ_OK);
+    assert_int_equal(oq_run(repeat, &r), OQ_OK);
+    const char *const compare =
+        "cmp -s " OMNIQ_BINARY_DIR "/test_api_kept.png " OMNIQ_BINARY_DIR "/test_api_again.png";
+    assert_int_equal(system(compare), 0);
+    oq_report_free(r);
+    oq_media_free(a);
+    oq_media_free(b);
+    oq_model_close(model);
+    oq_options_free(o);
+    oq_options_free(request);
+    oq_options_free(repeat);
+    oq_env_free(env);
+}
+
+static void options_are_read_and_copied(void **state)
+{
+    (void)state;
+    oq_env *env = NULL;
+    oq_options *to = NULL;
+    assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
+    oq_options *o = options_for(env, "serve");
+    assert_int_equal(oq_options_set(o, "num_inference_steps", "7"), OQ_OK);
+    assert_int_equal(oq_options_set(o, "port", "0"), OQ_OK);
+    assert_string_equal(oq_options_get(o, "steps"), "7");
+    assert_string_equal(oq_options_get(o, "port"), "0");
+    assert_null(oq_options_get(o, "width"));
+    assert_null(oq_options_get(o, "no-such-option"));
+    assert_null(oq_options_get(NULL, "steps"));
+    assert_int_equal(oq_options_new(env, "generate", &to), OQ_OK);
+    assert_int_equal(oq_options_copy(o, to), OQ_OK);
+    assert_string_equal(oq_options_get(to, "steps"), "7");
+    assert_string_equal(oq_options_get(to, "model"), MODEL);
+    assert_int_equal(oq_options_copy(NULL, to), OQ_E_ARG);
+    oq_options_free(o);
+    oq_options_free(to);
+    oq_env_free(env);
+}
+
+static void outputs_are_checked_before_the_work(void **state)
+{
+    (void)state;
+    oq_env *env = NULL;
+    oq_model *model = NULL;
+    assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
+    oq_options *o = options_for(env, "generate");
+    assert_int_equal(oq_model_open(env, o, &model), OQ_OK);
+    assert_false(oq_model_makes_video(model));
+    assert_int_equal(oq_model_check_output(env, model, "x.png"), OQ_OK);
+    assert_int_equal(oq_model_check_output(env, model, "x.gif"), OQ_E_ARG);
+    assert_non_null(strstr(oq_env_error(env), "x.gif"));
+    oq_model_close(model);
+    oq_options_free(o);
+    oq_env_free(env);
+}
+
 static void on_progress(void *user, const oq_progress *p)
 {
     if (strcmp(p->phase, "denoise") == 0 && p->done == 1) oq_env_cancel(*(oq_env **)user);
@@ -181,7 +261,7 @@ static void commands_and_statuses_are_listed(void **state)
         assert_true(strlen(c->name) > 2 && strlen(c->help) > 8 && c->usage != NULL);
         n++;
     }
-    assert_int_equal(n, 12);
+    assert_int_equal(n, 13);
     assert_string_equal(oq_status_name(OQ_E_CONFIG), "E_CONFIG");
     assert_string_equal(oq_status_name((oq_status)-99), "E_UNKNOWN");
     assert_string_equal(oq_version(), OQ_VERSION_STRING);
@@ -192,6 +272,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_loop_of_the_header_runs),
         cmocka_unit_test(a_model_serves_several_requests),
+        cmocka_unit_test(pictures_remember_their_run),
+        cmocka_unit_test(options_are_read_and_copied),
+        cmocka_unit_test(outputs_are_checked_before_the_work),
         cmocka_unit_test(cancelling_stops_the_work_and_can_be_forgotten),
         cmocka_unit_test(a_method_from_outside_is_planned),
         cmocka_unit_test(misuse_is_refused),

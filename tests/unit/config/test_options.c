@@ -183,7 +183,6 @@ static void commands_have_names(void **state)
     (void)state;
     oq_options *o = NULL;
     expect_error(oq_options_new(env, "generatte", &o), OQ_E_ARG, "the nearest is 'generate'");
-    expect_error(oq_options_new(env, "serve", &o), OQ_E_UNSUPPORTED, "'serve' is not in this build yet");
     expect_error(oq_options_new(env, NULL, &o), OQ_E_ARG, "there is no command ''");
     assert_null(o);
 }

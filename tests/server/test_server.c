@@ -1,0 +1,558 @@
+/* test_server.c -- `omniq serve` over real sockets: pictures are those of the library, wrong requests get their sentence,
+ * one client's trouble is no other's, a video is asked for later, and a signal ends it in order. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "media/image.h"
+#include "support/golden_folder.h"
+#include "support/http_client.h"
+#include "support/scratch.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TOYBOX OMNIQ_SOURCE_DIR "/models/toybox"
+#define IMAGES "/v1/images/generations"
+#define JSON   "Content-Type: application/json\r\n"
+#define PNG    JSON "Accept: image/png\r\n"
+#define SMALL  "\"size\":\"64x64\",\"steps\":2"
+
+typedef struct world {
+    oq_env *env;
+    http_server server;
+    const char *dir;
+} world;
+
+/* NULL arguments end the list. A build without a server skips the test. */
+static void start(world *w, const char *const *arguments)
+{
+    w->server = (http_server){0};
+    if (!http_server_start(&w->server, arguments)) skip();
+}
+
+static void start_toybox(world *w)
+{
+    start(w, (const char *const[]){"-m", TOYBOX, "-q", NULL});
+}
+
+static void stop(world *w)
+{
+    assert_int_equal(http_server_stop(&w->server, SIGTERM), 0);
+}
+
+static int setup(void **state)
+{
+    static world w;
+    static char dir[1024];
+    if (oq_env_new(NULL, &w.env) != OQ_OK) return -1;
+    snprintf(dir, sizeof dir, "%s", scratch_dir(OMNIQ_BINARY_DIR, "server"));
+    w.dir = dir;
+    setenv("TMPDIR", OMNIQ_BINARY_DIR, 1);
+    unsetenv("OMNIQ_API_KEY");
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    oq_env_free(((world *)*state)->env);
+    return 0;
+}
+
+/* A test that failed leaves its server behind. */
+static int end(void **state)
+{
+    world *w = *state;
+    if (w->server.pid) http_server_stop(&w->server, SIGKILL);
+    return 0;
+}
+
+/* ---- pictures ------------------------------------------------------------------------------------------------ */
+
+static http_answer ask_png(const world *w, const char *json)
+{
+    http_answer a = http_ask(&w->server, "POST", IMAGES, PNG, json, strlen(json));
+    if (a.status != 200) fail_msg("%s: %d %s", json, a.status, (char *)a.body);
+    assert_string_equal(a.type, "image/png");
+    return a;
+}
+
+static oq_image pixels_of(world *w, const void *bytes, size_t n)
+{
+    oq_image image;
+    char path[1100];
+    snprintf(path, sizeof path, "%s/answer.png", w->dir);
+    scratch_write(w->dir, "answer.png", bytes, n);
+    if (oq_image_read(w->env, path, &image) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
+    return image;
+}
+
+static oq_media *by_library(oq_env *env, const char *request)
+{
+    oq_options *o = NULL;
+    oq_model *model = NULL;
+    oq_media *media = NULL;
+    assert_int_equal(oq_options_new(env, "generate", &o), OQ_OK);
+    assert_int_equal(oq_options_set(o, "model", TOYBOX), OQ_OK);
+    assert_int_equal(oq_options_set_json(o, request), OQ_OK);
+    if (oq_model_open(env, o, &model) != OQ_OK || oq_generate(env, model, o, &media) != OQ_OK)
+        fail_msg("%s", oq_env_error(env));
+    oq_model_close(model);
+    oq_options_free(o);
+    return media;
+}
+
+static void pictures_are_the_librarys(void **state)
+{
+    world *w = *state;
+    start_toybox(w);
+    oq_media *media =
+        by_library(w->env, "{\"prompt\":\"a red ring\",\"width\":64,\"height\":64,\"steps\":2,\"seed\":5}");
+    http_answer a = ask_png(w, "{\"prompt\":\"a red ring\"," SMALL ",\"seed\":5}");
+    http_answer again =
+        ask_png(w, "{\"prompt\":\"a red ring\"," SMALL ",\"seed\":5,\"model\":\"toybox\",\"n\":1,"
+                   "\"response_format\":\"b64_json\",\"quality\":\"auto\",\"user\":\"me\"}");
+    assert_int_equal(a.n, again.n);
+    assert_memory_equal(a.body, again.body, a.n);
+    oq_image image = pixels_of(w, a.body, a.n);
+    assert_int_equal(image.width, 64);
+    assert_int_equal(image.height, 64);
+    assert_memory_equal(image.pixels, oq_media_pixels(media, 0), 64 * 64 * 3);
+    oq_free(w->env, image.pixels);
+    oq_media_free(media);
+    http_answer_free(&a);
+    http_answer_free(&again);
+    stop(w);
+}
+
+/* Two pictures of a batch have seeds of their own, and what is in JSON is what a client that accepts PNG gets. */
+static void json_holds_the_same_files(void **state)
+{
+    world *w = *state;
+    start_toybox(w);
+    oq_json *json = http_post_json(w->env, &w->server, IMAGES,
+                                   "{\"prompt\":\"a star\"," SMALL ",\"seed\":8,\"n\":2}", 200);
+    const oq_json *data = oq_json_get(json, "data");
+    assert_int_equal(oq_json_size(data), 2);
+    assert_string_equal(oq_json_string(oq_json_get(json, "size")), "64x64");
+    assert_string_equal(oq_json_string(oq_json_get(json, "output_format")), "png");
+    for (size_t i = 0; i < 2; i++) {
+        char request[160], edit[64];
+        const oq_json *item = oq_json_at(data, i);
+        assert_int_equal(oq_json_int(oq_json_get(item, "seed"), -1), 8 + (int)i);
+        snprintf(request, sizeof request, "{\"prompt\":\"a star\"," SMALL ",\"seed\":%d}", 8 + (int)i);
+        http_answer a = ask_png(w, request);
+        const char *text = oq_json_string(oq_json_get(item, "b64_json"));
+        assert_int_equal(strlen(text), (a.n + 2) / 3 * 4);
+        /* the text is taken back as the picture that an edit begins with */
+        snprintf(edit, sizeof edit, "\",\"prompt\":\"a ring\"," SMALL ",\"strength\":0.5}");
+        char *body = malloc(strlen(text) + 128);
+        assert_non_null(body);
+        sprintf(body, "{\"image\":\"data:image/png;base64,%s%s", text, edit);
+        oq_json_free(http_post_json(w->env, &w->server, "/v1/images/edits", body, 200));
+        free(body);
+        http_answer_free(&a);
+    }
+    oq_json_free(json);
+    stop(w);
+}
+
+/* A form's picture gives what the same picture gives in base64: both reach the model as the same file. */
+static void a_form_brings_a_picture(void **state)
+{
+    world *w = *state;
+    start_toybox(w);
+    http_answer first = ask_png(w, "{\"prompt\":\"a blue star\"," SMALL ",\"seed\":1}");
+    static const char begin[] =
+        "--frontier\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\na red ring\r\n"
+        "--frontier\r\nContent-Disposition: form-data; name=\"seed\"\r\n\r\n4\r\n"
+        "--frontier\r\nContent-Disposition: form-data; name=\"size\"\r\n\r\n64x64\r\n"
+        "--frontier\r\nContent-Disposition: form-data; name=\"steps\"\r\n\r\n2\r\n"
+        "--frontier\r\nContent-Disposition: form-data; name=\"image\"; filename=\"a.png\"\r\n"
+        "Content-Type: image/png\r\n\r\n";
+    static const char end[] = "\r\n--frontier--\r\n";
+    const size_t n = sizeof begin - 1 + first.n + sizeof end - 1;
+    char *body = malloc(n);
+    assert_non_null(body);
+    memcpy(body, begin, sizeof begin - 1);
+    memcpy(body + sizeof begin - 1, first.body, first.n);
+    memcpy(body + n - (sizeof end - 1), end, sizeof end - 1);
+    http_answer a =
+        http_ask(&w->server, "POST", "/v1/images/edits",
+                 "Content-Type: multipart/form-data; boundary=frontier\r\nAccept: image/png\r\n", body, n);
+    if (a.status != 200) fail_msg("%d %s", a.status, (char *)a.body);
+    char path[1100], request[1300];
+    scratch_write(w->dir, "first.png", first.body, first.n);
+    snprintf(path, sizeof path, "%s/first.png", w->dir);
+    snprintf(
+        request, sizeof request,
+        "{\"prompt\":\"a red ring\",\"seed\":4,\"width\":64,\"height\":64,\"steps\":2,\"image\":[\"%s\"]}",
+        path);
+    oq_media *media = by_library(w->env, request);
+    oq_image image = pixels_of(w, a.body, a.n);
+    assert_memory_equal(image.pixels, oq_media_pixels(media, 0), 64 * 64 * 3);
+    oq_free(w->env, image.pixels);
+    oq_media_free(media);
+    free(body);
+    http_answer_free(&a);
+    http_answer_free(&first);
+    stop(w);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------------------------ */
+
+static void wrong_requests_get_their_sentence(void **state)
+{
+    static const struct {
+        const char *body;
+        int status;
+        const char *param, *text;
+    } rows[] = {
+        {"{", 400, NULL, "the body is no JSON: line 1"},
+        {"[]", 400, NULL, "the body has to be a JSON object"},
+        {"{}", 400, "prompt", "prompt: a text is needed"},
+        {"{\"prompt\":\"\"}", 400, "prompt", "prompt: a text is needed"},
+        {"{\"prompt\":3}", 400, "prompt", "prompt cannot be a whole number"},
+        {"{\"prompt\":\"a\",\"prompt\":\"b\"}", 400, NULL, "duplicate object key"},
+        {"{\"prompt\":\"a\",\"stepz\":3}", 400, "stepz", "the nearest is 'steps'"},
+        {"{\"prompt\":\"a\",\"steps\":0}", 400, "steps", "steps must be from 1 to 1000, not 0"},
+        {"{\"prompt\":\"a\",\"seed\":1.5}", 400, "seed", "seed"},
+        {"{\"prompt\":\"a\",\"size\":\"big\"}", 400, "size", "'WIDTHxHEIGHT' or 'auto'"},
+        {"{\"prompt\":\"a\",\"size\":\"64x\"}", 400, "size", "height"},
+        {"{\"prompt\":\"a\",\"width\":33}", 400, NULL, "both sides must be multiples of 16"},
+        {"{\"prompt\":\"a\",\"model\":\"other\"}", 404, "model", "this server has 'toybox'"},
+        {"{\"prompt\":\"a\",\"quantization\":\"int8\"}", 400, "quantization", "when the server was started"},
+        {"{\"prompt\":\"a\",\"prompt_file\":\"/etc/hostname\"}", 400, "prompt_file",
+         "names of files mean nothing"},
+        {"{\"prompt\":\"a\",\"output\":\"/tmp/x.png\"}", 400, "output", "when the server was started"},
+        {"{\"prompt\":\"a\",\"image\":\"/etc/hostname\"}", 400, "image", "/v1/images/edits"},
+        {"{\"prompt\":\"a\",\"mask\":\"x\"}", 400, "mask", "within a mask"},
+        {"{\"prompt\":\"a\",\"stream\":true}", 400, "stream", "not streamed"},
+        {"{\"prompt\":\"a\",\"response_format\":\"url\"}", 400, "response_format", "only 'b64_json'"},
+        {"{\"prompt\":\"a\",\"output_format\":\"mp4\"}", 400, "output_format", "PNG"},
+        {"{\"prompt\":\"a\",\"output_format\":\"../x\"}", 400, "output_format", "png"},
+        {"{\"prompt\":\"a\",\"background\":\"transparent\"}", 400, "background", "no transparency"},
+        {"{\"prompt\":\"a\",\"n\":0}", 400, "n", "batch-count"},
+        {"{\"prompt\":\"a\",\"n\":2.5}", 400, "n", "whole number"},
+    };
+    world *w = *state;
+    start_toybox(w);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        oq_json *json = http_post_json(w->env, &w->server, IMAGES, rows[i].body, rows[i].status);
+        const oq_json *error = oq_json_get(json, "error");
+        const char *message = oq_json_string(oq_json_get(error, "message"));
+        const char *param = oq_json_string(oq_json_get(error, "param"));
+        if (!message || !strstr(message, rows[i].text))
+            fail_msg("%s: %s", rows[i].body, message ? message : "no message");
+        if (rows[i].param) assert_string_equal(param, rows[i].param);
+        assert_string_equal(oq_json_string(oq_json_get(error, "type")), "invalid_request_error");
+        oq_json_free(json);
+    }
+    oq_json_free(http_post_json(w->env, &w->server, "/v1/images/edits", "{\"prompt\":\"a\"}", 400));
+    oq_json_free(
+        http_post_json(w->env, &w->server, "/v1/images/edits", "{\"prompt\":\"a\",\"image\":\"%%\"}", 400));
+    oq_json_free(http_post_json(w->env, &w->server, "/v1/images/edits",
+                                "{\"prompt\":\"a\",\"image\":\"http://example.org/a.png\"}", 400));
+    oq_json_free(http_post_json(w->env, &w->server, "/v1/images/edits",
+                                "{\"prompt\":\"a\",\"image\":\"aGVsbG8=\"}", 400));
+    oq_json_free(http_post_json(w->env, &w->server, "/v1/videos", "{\"prompt\":\"a\"}", 400));
+    stop(w);
+}
+
+static void expect_status(const world *w, const char *method, const char *path, const char *headers,
+                          const char *body, int status)
+{
+    http_answer a = http_ask(&w->server, method, path, headers, body, strlen(body));
+    if (a.status != status)
+        fail_msg("%s %s: %d, expected %d: %s", method, path, a.status, status, (char *)a.body);
+    http_answer_free(&a);
+}
+
+static void paths_methods_and_bodies(void **state)
+{
+    world *w = *state;
+    start(w, (const char *const[]){"-m", TOYBOX, "-q", "--max-body", "1", NULL});
+    static char large[(1 << 20) + 2];
+    memset(large, ' ', sizeof large - 1);
+    expect_status(w, "GET", "/", "", "", 404);
+    expect_status(w, "GET", "/v1/models/other", "", "", 404);
+    expect_status(w, "GET", "/v1/models/toybox", "", "", 200);
+    expect_status(w, "GET", "/v1/videos/video_0", "", "", 404);
+    expect_status(w, "DELETE", "/v1/models", "", "", 405);
+    expect_status(w, "GET", IMAGES, "", "", 405);
+    expect_status(w, "POST", IMAGES, "", "{}", 415);
+    expect_status(w, "POST", IMAGES, "Content-Type: text/plain\r\n", "a", 415);
+    expect_status(w, "POST", IMAGES, "Content-Type: multipart/form-data\r\n", "a", 400);
+    expect_status(w, "POST", IMAGES, JSON, large, 413);
+    /* the same without saying so before */
+    const int fd = http_connect(&w->server);
+    static const char head[] =
+        "POST " IMAGES " HTTP/1.1\r\nHost: x\r\n" JSON "Transfer-Encoding: chunked\r\n\r\n100001\r\n";
+    http_send(fd, head, sizeof head - 1);
+    http_send(fd, large, sizeof large - 1);
+    http_send(fd, "\r\n0\r\n\r\n", 7);
+    http_answer a = http_receive(fd);
+    assert_int_equal(a.status, 413);
+    http_answer_free(&a);
+    oq_json *plan = http_get_json(w->env, &w->server, "/plan", 200);
+    assert_non_null(oq_json_get(oq_json_get(plan, "components"), "transformer"));
+    oq_json_free(plan);
+    stop(w);
+}
+
+static void a_key_is_asked_for(void **state)
+{
+    world *w = *state;
+    char path[1100];
+    scratch_text(w->dir, "key", "sesame\n");
+    snprintf(path, sizeof path, "%s/key", w->dir);
+    start(w, (const char *const[]){"-m", TOYBOX, "-q", "--api-key-file", path, NULL});
+    expect_status(w, "GET", "/health", "", "", 200);
+    expect_status(w, "GET", "/v1/models", "", "", 401);
+    expect_status(w, "GET", "/v1/models", "Authorization: Bearer sesam\r\n", "", 401);
+    expect_status(w, "GET", "/v1/models", "Authorization: Bearer sesame2\r\n", "", 401);
+    expect_status(w, "GET", "/v1/models", "Authorization: Bearer sesame\r\n", "", 200);
+    expect_status(w, "POST", IMAGES, JSON, "{\"prompt\":\"a\"}", 401);
+    stop(w);
+}
+
+/* ---- several clients ----------------------------------------------------------------------------------------- */
+
+typedef struct client {
+    world *w;
+    char request[160];
+    http_answer answer;
+} client;
+
+static void *ask(void *user)
+{
+    client *c = user;
+    c->answer = http_ask(&c->w->server, "POST", IMAGES, PNG, c->request, strlen(c->request));
+    return NULL;
+}
+
+static void clients_at_once_get_their_own(void **state)
+{
+    enum { N = 4 };
+    world *w = *state;
+    client c[N];
+    pthread_t thread[N];
+    start_toybox(w);
+    for (int i = 0; i < N; i++) {
+        c[i] = (client){.w = w};
+        snprintf(c[i].request, sizeof c[i].request, "{\"prompt\":\"a red ring\"," SMALL ",\"seed\":%d}", i);
+        assert_int_equal(pthread_create(&thread[i], NULL, ask, &c[i]), 0);
+    }
+    for (int i = 0; i < N; i++) pthread_join(thread[i], NULL);
+    for (int i = 0; i < N; i++) {
+        http_answer alone = ask_png(w, c[i].request);
+        assert_int_equal(c[i].answer.status, 200);
+        assert_int_equal(c[i].answer.n, alone.n);
+        assert_memory_equal(c[i].answer.body, alone.body, alone.n);
+        http_answer_free(&alone);
+        http_answer_free(&c[i].answer);
+    }
+    stop(w);
+}
+
+/* A number of /metrics. */
+static double metric(const world *w, const char *name)
+{
+    http_answer a = http_ask(&w->server, "GET", "/metrics", "", NULL, 0);
+    assert_int_equal(a.status, 200);
+    char line[96];
+    snprintf(line, sizeof line, "\n%s ", name);
+    const char *at = strstr((const char *)a.body, line);
+    if (!at) fail_msg("no metric %s", name);
+    const double value = strtod(at + strlen(line), NULL);
+    http_answer_free(&a);
+    return value;
+}
+
+static void until(const world *w, const char *name, double value)
+{
+    for (int i = 0; i < 2000 && metric(w, name) < value; i++) usleep(20000);
+    assert_true(metric(w, name) >= value);
+}
+
+/* A request that takes long, sent but not waited for. */
+static int begin_long(const world *w)
+{
+    static const char body[] = "{\"prompt\":\"a red ring\",\"size\":\"256x256\",\"steps\":1000}";
+    char head[256];
+    const int fd = http_connect(&w->server);
+    const int n = snprintf(head, sizeof head,
+                           "POST " IMAGES " HTTP/1.1\r\nHost: x\r\n" JSON "Content-Length: %zu\r\n\r\n",
+                           sizeof body - 1);
+    http_send(fd, head, (size_t)n);
+    http_send(fd, body, sizeof body - 1);
+    return fd;
+}
+
+/* Who goes away stops his own work, waiting or running, and nobody else's. */
+static void a_client_that_leaves_cancels(void **state)
+{
+    world *w = *state;
+    start(w, (const char *const[]){"-m", TOYBOX, "-q", "--queue-limit", "1", NULL});
+    const int first = begin_long(w);
+    until(w, "omniq_requests_running", 1);
+    const int second = begin_long(w);
+    until(w, "omniq_requests_waiting", 1);
+    http_answer full = http_ask(&w->server, "POST", IMAGES, JSON, "{\"prompt\":\"a\"}", 14);
+    assert_int_equal(full.status, 429);
+    assert_non_null(strstr(full.head, "Retry-After: "));
+    http_answer_free(&full);
+    close(second);
+    until(w, "omniq_requests_total{result=\"canceled\"}", 1);
+    assert_true(metric(w, "omniq_requests_running") > 0);
+    close(first);
+    until(w, "omniq_requests_total{result=\"canceled\"}", 2);
+    http_answer a = ask_png(w, "{\"prompt\":\"a red ring\"," SMALL "}");
+    http_answer_free(&a);
+    stop(w);
+}
+
+static void a_slow_client_holds_nobody_up(void **state)
+{
+    world *w = *state;
+    start_toybox(w);
+    const int slow = http_connect(&w->server), odd = http_connect(&w->server);
+    http_send(slow, "POST " IMAGES " HT", 10);
+    http_send(odd, "\0\r\n\xff\xfe garbage\r\n\r\n", 16);
+    http_answer a = ask_png(w, "{\"prompt\":\"a red ring\"," SMALL "}");
+    http_answer_free(&a);
+    close(slow);
+    close(odd);
+    stop(w);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------- */
+
+static void a_signal_answers_who_waits(void **state)
+{
+    world *w = *state;
+    start(w, (const char *const[]){"-m", TOYBOX, "-q", NULL});
+    const int running = begin_long(w);
+    until(w, "omniq_requests_running", 1);
+    const int waiting = begin_long(w);
+    until(w, "omniq_requests_waiting", 1);
+    assert_int_equal(http_server_stop(&w->server, SIGINT), 0);
+    http_answer a = http_receive(running), b = http_receive(waiting);
+    assert_int_equal(a.status, 503);
+    assert_int_equal(b.status, 503);
+    assert_non_null(strstr((const char *)b.body, "the server is stopping"));
+    http_answer_free(&a);
+    http_answer_free(&b);
+}
+
+static void a_port_that_is_taken(void **state)
+{
+    world *w = *state;
+    char command[512];
+    start_toybox(w);
+    snprintf(command, sizeof command,
+             OMNIQ_BINARY_DIR
+             "/omniq serve -q -m " TOYBOX " --port %d 2> %s/err > %s/out; test $? = 1 && grep -q "
+             "'cannot listen at 127.0.0.1 port %d: Address already in use' %s/err && ! test -s %s/out",
+             w->server.port, w->dir, w->dir, w->server.port, w->dir, w->dir);
+    assert_int_equal(system(command), 0);
+    stop(w);
+}
+
+/* ---- videos -------------------------------------------------------------------------------------------------- */
+
+static void start_wan(world *w)
+{
+    static const int32_t ids[] = {71, 1712, 1};
+    char tokenizer[1200], model[1100];
+    scratch_subdir(w->dir, "wan");
+    snprintf(model, sizeof model, "%s/wan", w->dir);
+    golden_folder_make(w->env, OMNIQ_SOURCE_DIR "/tests/data/golden/wan2.2/t2v-a14b", model, &oq_dtype_bf16);
+    snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer", model);
+    golden_ids_tokenizer(w->env, tokenizer, ids, 3, -1, 1);
+    start(w, (const char *const[]){"-m", model, "-q", "--keep-results", "1", "--served-model-name", "tiny",
+                                   NULL});
+}
+
+/* The id of a new video. */
+static void ask_video(world *w, const char *request, char *id, size_t size)
+{
+    oq_json *json = http_post_json(w->env, &w->server, "/v1/videos", request, 200);
+    assert_string_equal(oq_json_string(oq_json_get(json, "object")), "video");
+    snprintf(id, size, "%s", oq_json_string(oq_json_get(json, "id")));
+    oq_json_free(json);
+}
+
+static void video_until(world *w, const char *id, const char *status)
+{
+    char path[80];
+    snprintf(path, sizeof path, "/v1/videos/%s", id);
+    for (int i = 0; i < 3000; i++) {
+        oq_json *json = http_get_json(w->env, &w->server, path, 200);
+        const char *now = oq_json_string(oq_json_get(json, "status"));
+        const bool there = strcmp(now, status) == 0, failed = strcmp(now, "failed") == 0;
+        if (there && strcmp(status, "completed") == 0)
+            assert_int_equal(oq_json_int(oq_json_get(json, "num_frames"), 0), 5);
+        oq_json_free(json);
+        if (there) return;
+        assert_false(failed);
+        usleep(20000);
+    }
+    fail_msg("video %s is not %s", id, status);
+}
+
+static void a_video_is_fetched_later(void **state)
+{
+#define VIDEO                                                                                                \
+    "{\"prompt\":\"<71><1712>\",\"size\":\"64x48\",\"num_frames\":5,\"output_format\":\"webp\",\"steps\":"
+    world *w = *state;
+    char id[40], slow[40], path[100];
+    start_wan(w);
+    ask_video(w, VIDEO "2,\"seed\":3}", id, sizeof id);
+    video_until(w, id, "completed");
+    snprintf(path, sizeof path, "/v1/videos/%s/content", id);
+    http_answer a = http_ask(&w->server, "GET", path, "", NULL, 0);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(a.type, "image/webp");
+    assert_memory_equal(a.body, "RIFF", 4);
+    http_answer_free(&a);
+    ask_video(w, VIDEO "1000}", slow, sizeof slow);
+    snprintf(path, sizeof path, "/v1/videos/%s/content", slow);
+    expect_status(w, "GET", path, "", "", 409);
+    snprintf(path, sizeof path, "/v1/videos/%s", slow);
+    expect_status(w, "DELETE", path, "", "", 200);
+    expect_status(w, "GET", path, "", "", 404);
+    until(w, "omniq_requests_total{result=\"canceled\"}", 1);
+    ask_video(w, VIDEO "2}", slow, sizeof slow); /* one finished result is kept: the first goes */
+    video_until(w, slow, "completed");
+    snprintf(path, sizeof path, "/v1/videos/%s", id);
+    expect_status(w, "GET", path, "", "", 404);
+    oq_json *list = http_get_json(w->env, &w->server, "/v1/videos", 200);
+    assert_int_equal(oq_json_size(oq_json_get(list, "data")), 1);
+    oq_json_free(list);
+    oq_json_free(http_post_json(w->env, &w->server, IMAGES, "{\"prompt\":\"<71>\"}", 400));
+    oq_json_free(
+        http_post_json(w->env, &w->server, "/v1/videos", "{\"prompt\":\"<71>\",\"seconds\":\"4\"}", 400));
+    stop(w);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_teardown(name, end)
+    const struct CMUnitTest tests[] = {
+        TEST(pictures_are_the_librarys),     TEST(json_holds_the_same_files),
+        TEST(a_form_brings_a_picture),       TEST(wrong_requests_get_their_sentence),
+        TEST(paths_methods_and_bodies),      TEST(a_key_is_asked_for),
+        TEST(clients_at_once_get_their_own), TEST(a_client_that_leaves_cancels),
+        TEST(a_slow_client_holds_nobody_up), TEST(a_signal_answers_who_waits),
+        TEST(a_port_that_is_taken),          TEST(a_video_is_fetched_later),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

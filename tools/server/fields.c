@@ -1,0 +1,276 @@
+/* fields.c -- the fields of a request, JSON or a form, as options of "generate". Names of OpenAI's interface have rows of
+ * their own; every other name is one of the request's options, as the command knows it. A field that would be
+ * ignored is refused. */
+#include "parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct reading {
+    server *server;
+    http_request *q;
+    http_reply *reply;
+} reading;
+
+static bool refuse(reading *f, const char *field, const char *why)
+{
+    reply_error(f->reply, 400, field, "E_ARG", "%s: %s", field, why);
+    return false;
+}
+
+static bool set(reading *f, const char *field, const char *option, const char *text)
+{
+    job *j = f->q->job;
+    const oq_status st = oq_options_set(j->options, option, text);
+    if (st == OQ_OK) return true;
+    reply_error(f->reply, status_of(st), field, oq_status_name(st), "%s", oq_env_error(j->env));
+    return false;
+}
+
+/* ---- OpenAI's names ------------------------------------------------------------------------------------------ */
+
+static bool read_model(reading *f, const char *field, const json_t *value)
+{
+    const char *name = json_string_value(value);
+    if (!name) return refuse(f, field, "the model's name is a text");
+    if (strcmp(name, f->server->name) == 0) return true;
+    reply_error(f->reply, 404, field, "model_not_found", "there is no model '%s'; this server has '%s'", name,
+                f->server->name);
+    return false;
+}
+
+static bool read_n(reading *f, const char *field, const json_t *value)
+{
+    char digits[32];
+    if (json_is_string(value)) return set(f, field, "batch-count", json_string_value(value));
+    if (!json_is_integer(value)) return refuse(f, field, "a whole number of pictures is needed");
+    snprintf(digits, sizeof digits, "%lld", (long long)json_integer_value(value));
+    return set(f, field, "batch-count", digits);
+}
+
+/* "1024x768" */
+static bool read_size(reading *f, const char *field, const json_t *value)
+{
+    const char *text = json_string_value(value), *by = text ? strchr(text, 'x') : NULL;
+    char width[16];
+    if (text && strcmp(text, "auto") == 0) return true;
+    if (!by || by == text || (size_t)(by - text) >= sizeof width)
+        return refuse(f, field, "'WIDTHxHEIGHT' or 'auto' is needed");
+    snprintf(width, sizeof width, "%.*s", (int)(by - text), text);
+    return set(f, field, "width", width) && set(f, field, "height", by + 1);
+}
+
+static bool read_response_format(reading *f, const char *field, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    if (text && strcmp(text, "b64_json") == 0) return true;
+    return refuse(f, field,
+                  "only 'b64_json': this server keeps no files to link to (a request with 'Accept: "
+                  "image/png' gets the picture itself)");
+}
+
+static bool read_output_format(reading *f, const char *field, const json_t *value)
+{
+    job *j = f->q->job;
+    const char *text = json_string_value(value);
+    char name[32];
+    if (!text || strlen(text) == 0 || strlen(text) >= sizeof j->ending ||
+        strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789") != strlen(text))
+        return refuse(f, field,
+                      oq_model_makes_video(f->server->model) ? "one of mp4, webp is needed"
+                                                             : "one of png, jpeg, webp is needed");
+    snprintf(name, sizeof name, "x.%s", text);
+    const oq_status st = oq_model_check_output(j->env, f->server->model, name);
+    if (st != OQ_OK || strcmp(text, "y4m") == 0) {
+        reply_error(f->reply, 400, field, oq_status_name(st), "%s '%s': %s", field, text,
+                    oq_env_error(j->env));
+        return false;
+    }
+    snprintf(j->ending, sizeof j->ending, "%s", text);
+    return true;
+}
+
+/* What cannot change the picture is taken where it says so itself. */
+static bool read_quality(reading *f, const char *field, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    if (text && (strcmp(text, "auto") == 0 || strcmp(text, "standard") == 0)) return true;
+    return refuse(f, field, "only 'auto': steps and size say how much work goes into a picture");
+}
+
+static bool read_background(reading *f, const char *field, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    if (text && (strcmp(text, "auto") == 0 || strcmp(text, "opaque") == 0)) return true;
+    return refuse(f, field, "only 'auto' and 'opaque': pictures have no transparency");
+}
+
+static bool read_stream(reading *f, const char *field, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    if (json_is_false(value) || (text && strcmp(text, "false") == 0)) return true;
+    return refuse(f, field, "answers are not streamed; a video's progress is at /v1/videos/ID");
+}
+
+static bool read_user(reading *f, const char *field, const json_t *value)
+{
+    return json_is_string(value) ? true : refuse(f, field, "a text is needed");
+}
+
+static bool no_mask(reading *f, const char *field, const json_t *value)
+{
+    (void)value;
+    return refuse(f, field, "no family of this build paints within a mask");
+}
+
+static bool no_compression(reading *f, const char *field, const json_t *value)
+{
+    (void)value;
+    return refuse(f, field, "each type is written in one quality");
+}
+
+static bool no_seconds(reading *f, const char *field, const json_t *value)
+{
+    (void)value;
+    return refuse(f, field, "say num_frames and fps");
+}
+
+/* ---- pictures within JSON -------------------------------------------------------------------------------------- */
+
+static bool read_picture(reading *f, const char *field, const char *text)
+{
+    char path[160];
+    size_t n = 0;
+    if (strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0)
+        return refuse(f, field,
+                      "this server fetches nothing: send the picture itself, in base64 or in a form");
+    uint8_t *bytes = base64_decode(text, &n);
+    if (!bytes || n == 0) return free(bytes), refuse(f, field, "this is no base64");
+    if (!upload_begin(f->server, f->q->job, path, sizeof path))
+        return free(bytes), refuse(f, field, "too many pictures");
+    FILE *file = fopen(path, "wb");
+    const bool ok = file && fwrite(bytes, 1, n, file) == n;
+    free(bytes);
+    if ((file && fclose(file) != 0) || !ok) {
+        reply_error(f->reply, 500, field, "E_IO", "%s: the picture cannot be kept on disk", field);
+        return false;
+    }
+    return set(f, field, "image", path);
+}
+
+/* A form's pictures are files already: http.c has set them. */
+static bool read_image(reading *f, const char *field, const json_t *value)
+{
+    if (f->q->form) return refuse(f, field, "a form sends its pictures as files");
+    if (json_is_string(value)) return read_picture(f, field, json_string_value(value));
+    if (!json_is_array(value) || json_array_size(value) == 0)
+        return refuse(f, field, "a picture in base64, or a list of them, is needed");
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const char *text = json_string_value(json_array_get(value, i));
+        if (!text) return refuse(f, field, "a picture in base64 is needed");
+        if (!read_picture(f, field, text)) return false;
+    }
+    return true;
+}
+
+/* ---- all the others -------------------------------------------------------------------------------------------- */
+
+static bool csv_has(const char *csv, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = csv; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, word, n) == 0 && (at[n] == ',' || at[n] == '\0')) return true;
+    return false;
+}
+
+/* The row that "generate" has under this name, '_' for '-'; letters are the command line's alone. */
+static const oq_option_info *row_of(const char *field)
+{
+    char name[64];
+    size_t count = 0;
+    const oq_option_info *rows = oq_option_list(&count);
+    if (strlen(field) < 2 || strlen(field) >= sizeof name) return NULL;
+    snprintf(name, sizeof name, "%s", field);
+    for (char *c = name; *c; c++)
+        if (*c == '_') *c = '-';
+    for (size_t i = 0; i < count; i++)
+        if (csv_has(rows[i].commands, "generate") &&
+            (strcmp(rows[i].name, name) == 0 || (rows[i].aliases && csv_has(rows[i].aliases, name))))
+            return &rows[i];
+    return NULL;
+}
+
+static bool set_json(reading *f, const char *field, json_t *value)
+{
+    job *j = f->q->job;
+    json_t *object = json_pack("{s:O}", field, value);
+    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    const oq_status st = text ? oq_options_set_json(j->options, text) : OQ_E_NOMEM;
+    free(text);
+    if (st == OQ_OK) return true;
+    reply_error(f->reply, status_of(st), field, oq_status_name(st), "%s", oq_env_error(j->env));
+    return false;
+}
+
+static bool read_option(reading *f, const char *field, json_t *value)
+{
+    const oq_option_info *row = row_of(field);
+    if (row && strcmp(row->group, "request") != 0)
+        return refuse(f, field, "was decided when the server was started, with its model");
+    if (row && row->value && strcmp(row->value, "FILE") == 0)
+        return refuse(f, field, "names of files mean nothing to a server");
+    if (json_is_string(value)) return set(f, field, field, json_string_value(value));
+    return set_json(f, field, value);
+}
+
+static const struct special {
+    const char *field;
+    bool (*read)(reading *f, const char *field, const json_t *value);
+} specials[] = {
+    {"model", read_model},
+    {"n", read_n},
+    {"size", read_size},
+    {"response_format", read_response_format},
+    {"output_format", read_output_format},
+    {"output_compression", no_compression},
+    {"quality", read_quality},
+    {"background", read_background},
+    {"stream", read_stream},
+    {"user", read_user},
+    {"image", read_image},
+    {"image[]", read_image},
+    {"input_reference", read_image},
+    {"mask", no_mask},
+    {"seconds", no_seconds},
+};
+
+static bool read_field(reading *f, const char *field, json_t *value)
+{
+    if (json_is_null(value)) return true;
+    for (size_t i = 0; i < sizeof specials / sizeof specials[0]; i++)
+        if (strcmp(specials[i].field, field) == 0) return specials[i].read(f, field, value);
+    return read_option(f, field, value);
+}
+
+bool fields_read(server *s, http_request *q, http_reply *r)
+{
+    reading f = {s, q, r};
+    const char *field = NULL;
+    json_t *value = NULL;
+    snprintf(q->job->ending, sizeof q->job->ending, "%s", oq_model_makes_video(s->model) ? "mp4" : "png");
+    const oq_status st = oq_options_copy(s->given, q->job->options);
+    if (st != OQ_OK) {
+        reply_error(r, 500, NULL, oq_status_name(st), "%s", oq_env_error(q->job->env));
+        return false;
+    }
+    json_object_foreach(q->fields, field, value)
+    {
+        if (!read_field(&f, field, value)) return false;
+    }
+    const char *prompt = oq_options_get(q->job->options, "prompt");
+    if (prompt && *prompt) return true;
+    reply_error(r, 400, "prompt", "E_ARG", "prompt: a text is needed");
+    return false;
+}

@@ -1,0 +1,174 @@
+/* serve.c -- the server's life: what it was told, its model, its queue, its socket; until a signal. */
+#include "server.h"
+#include "parts.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- what it was told ---------------------------------------------------------------------------------------- */
+
+static const char *text_of(const oq_options *o, const char *name, const char *fallback)
+{
+    const char *text = oq_options_get(o, name);
+    return text ? text : fallback;
+}
+
+static int int_of(const oq_options *o, const char *name, int fallback)
+{
+    const char *text = oq_options_get(o, name); /* within its row's bounds */
+    return text ? (int)strtol(text, NULL, 10) : fallback;
+}
+
+static oq_status read_key(server *s, char *message, size_t size)
+{
+    const char *path = oq_options_get(s->given, "api-key-file"), *variable = getenv("OMNIQ_API_KEY");
+    if (!path) {
+        if (variable && strlen(variable) >= sizeof s->key)
+            return snprintf(message, size, "OMNIQ_API_KEY has more than %zu characters", sizeof s->key - 1),
+                   OQ_E_ARG;
+        snprintf(s->key, sizeof s->key, "%s", variable ? variable : "");
+        return OQ_OK;
+    }
+    FILE *f = fopen(path, "r");
+    if (!f) return snprintf(message, size, "api-key-file %s: %s", path, strerror(errno)), OQ_E_NOTFOUND;
+    const bool read = fgets(s->key, sizeof s->key, f) != NULL;
+    fclose(f);
+    const size_t n = read ? strcspn(s->key, "\r\n") : 0;
+    const bool cut = n == sizeof s->key - 1;
+    s->key[n] = '\0';
+    if (n && !cut) return OQ_OK;
+    snprintf(message, size, "api-key-file %s: its first line %s", path, cut ? "is too long" : "is empty");
+    return OQ_E_ARG;
+}
+
+static void read_name(server *s)
+{
+    const char *folder = text_of(s->given, "model", ""), *end = folder + strlen(folder);
+    while (end > folder + 1 && end[-1] == '/') end--;
+    const char *begin = end;
+    while (begin > folder && begin[-1] != '/') begin--;
+    snprintf(s->name, sizeof s->name, "%.*s", (int)(end - begin), begin);
+    const char *given = oq_options_get(s->given, "served-model-name");
+    if (given) snprintf(s->name, sizeof s->name, "%s", given);
+}
+
+static oq_status read_settings(server *s, char *message, size_t size)
+{
+    s->host = text_of(s->given, "host", "127.0.0.1");
+    s->port = int_of(s->given, "port", 8190);
+    s->max_body = (size_t)int_of(s->given, "max-body", 64) << 20;
+    s->started = time(NULL);
+    read_name(s);
+    return read_key(s, message, size);
+}
+
+/* ---- its model ----------------------------------------------------------------------------------------------- */
+
+static oq_status open_model(server *s, char *message, size_t size)
+{
+    oq_options *o = NULL;
+    oq_report *plan = NULL;
+    oq_status st = oq_options_new(s->env, "generate", &o);
+    if (st == OQ_OK) st = oq_options_copy(s->given, o);
+    if (st == OQ_OK) st = oq_model_open(s->env, o, &s->model);
+    if (st == OQ_OK) st = oq_model_plan(s->env, s->model, &plan);
+    if (st == OQ_OK && !(s->plan = strdup(oq_report_json(plan)))) st = OQ_E_NOMEM;
+    if (st != OQ_OK) snprintf(message, size, "%s", oq_env_error(s->env));
+    oq_report_free(plan);
+    oq_options_free(o);
+    return st;
+}
+
+static oq_status make_folder(server *s, char *message, size_t size)
+{
+    const char *root = getenv("TMPDIR");
+    const int n =
+        snprintf(s->folder, sizeof s->folder, "%s/omniq-serve-XXXXXX", root && *root ? root : "/tmp");
+    if (n < (int)sizeof s->folder && mkdtemp(s->folder)) return OQ_OK;
+    snprintf(message, size, "no folder can be made in %s: %s", root && *root ? root : "/tmp",
+             n < (int)sizeof s->folder ? strerror(errno) : "its name is too long");
+    s->folder[0] = '\0';
+    return OQ_E_IO;
+}
+
+bool upload_begin(server *s, job *j, char *path, size_t size)
+{
+    if (j->n_files == MAX_FILES) return false;
+    pthread_mutex_lock(&s->queue.lock);
+    const unsigned long long number = ++s->n_files;
+    pthread_mutex_unlock(&s->queue.lock);
+    snprintf(path, size, "%s/upload-%llu", s->folder, number);
+    j->files[j->n_files] = strdup(path);
+    return j->files[j->n_files] && ++j->n_files;
+}
+
+/* ---- until a signal ------------------------------------------------------------------------------------------ */
+
+static int wake[2]; /* a pipe: all that a signal handler may reach */
+
+static void on_signal(int number)
+{
+    const char c = (char)number;
+    const ssize_t n = write(wake[1], &c, 1);
+    (void)n;
+}
+
+static oq_status wait_for_signal(char *message, size_t size)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    char c = 0;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    while (read(wake[0], &c, 1) < 0)
+        if (errno != EINTR) return snprintf(message, size, "the server's pipe: %s", strerror(errno)), OQ_E_IO;
+    return OQ_OK;
+}
+
+static void announce(const server *s, FILE *out)
+{
+    const bool six = strchr(s->host, ':') != NULL;
+    fprintf(out, "serving '%s' at http://%s%s%s:%d%s\n", s->name, six ? "[" : "", s->host, six ? "]" : "",
+            s->port, *s->key ? ", with a key" : "");
+    fflush(out);
+}
+
+static oq_status serve(server *s, FILE *out, char *message, size_t size)
+{
+    const int threads = int_of(s->given, "threads", 0);
+    oq_status st = read_settings(s, message, size);
+    if (st == OQ_OK) st = open_model(s, message, size);
+    if (st == OQ_OK) st = make_folder(s, message, size);
+    if (st != OQ_OK) return st;
+    st = queue_start(&s->queue, s->model, s->folder, threads, int_of(s->given, "queue-limit", 32),
+                     int_of(s->given, "keep-results", 16));
+    if (st != OQ_OK)
+        return snprintf(message, size, "the queue cannot be started: %s", oq_status_text(st)), st;
+    if (pipe(wake) != 0) return snprintf(message, size, "a pipe: %s", strerror(errno)), OQ_E_IO;
+    struct MHD_Daemon *daemon = http_start(s, message, size);
+    if (!daemon) return OQ_E_IO;
+    announce(s, out);
+    st = wait_for_signal(message, size);
+    queue_stop(&s->queue); /* first: whoever waits gets an answer */
+    http_stop(daemon);
+    return st;
+}
+
+oq_status server_run(oq_env *env, const oq_options *options, FILE *out, char *message, size_t size)
+{
+    server *s = calloc(1, sizeof *s);
+    if (!s) return snprintf(message, size, "the server: no memory"), OQ_E_NOMEM;
+    s->env = env;
+    s->given = options;
+    const oq_status st = serve(s, out, message, size);
+    queue_stop(&s->queue);
+    if (s->folder[0]) rmdir(s->folder);
+    oq_model_close(s->model);
+    free(s->plan);
+    free(s);
+    return st;
+}
