@@ -1,0 +1,240 @@
+"""Quantized diffusion models through libomniq.
+
+    import omniq
+
+    model = omniq.Model("models/toybox", quantization="fp8")
+    picture = model.generate("a large red ring", seed=7)[0]
+    picture.save("ring.png")
+
+    report = omniq.run("compare", model="models/toybox", candidate_quantization="int8", prompt="a large red ring")
+    print(report.text, report.passed)
+
+Keyword arguments are the options of the command ('omniq generate --help'), with '_' for '-': numbers, texts, booleans,
+lists; a quantization may be a name or a dict. What fails raises omniq.Error with one sentence. Ctrl-C stops the work at its
+next layer.
+"""
+
+import ctypes as c
+import json
+import logging
+import os
+import threading
+
+from . import _library
+
+__all__ = ["Error", "Media", "Model", "Report", "metrics", "run", "version"]
+
+_lib = _library.load()
+_log = logging.getLogger("omniq")
+version = _lib.oq_version().decode()
+
+
+class Error(Exception):
+    """What failed, in one sentence; `status` is the name of an oq_status: "E_ARG", "E_CONFIG", "E_MISMATCH", ..."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+
+
+class _Env:
+    """An oq_env: errors, progress, cancelling, threads. Serves one call at a time."""
+
+    def __init__(self, threads=0, progress=None):
+        levels = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+        def log(_, level, message):
+            _log.log(levels[level], "%s", message.decode(errors="replace"))
+
+        def show(_, step):
+            step = step.contents
+            progress(step.phase.decode(), step.done, step.total)
+
+        self._callbacks = (_library.EnvParams.Log(log), _library.Progress.Call(show))  # they live as long as the env
+        params = _library.EnvParams(size=c.sizeof(_library.EnvParams), n_threads=threads, log=self._callbacks[0])
+        if progress:
+            params.progress = c.cast(self._callbacks[1], c.c_void_p)
+        self.pointer = c.c_void_p()
+        self._lock = threading.Lock()
+        status = _lib.oq_env_new(c.byref(params), c.byref(self.pointer))
+        if status != 0:
+            raise Error(_lib.oq_status_name(status).decode(), "libomniq gives no environment")
+
+    def __del__(self):
+        if getattr(self, "pointer", None):
+            _lib.oq_env_free(self.pointer)
+
+    def check(self, status):
+        if status != 0:
+            raise Error(_lib.oq_status_name(status).decode(), _lib.oq_env_error(self.pointer).decode(errors="replace"))
+
+    def _call(self, function, arguments):
+        with self._lock:
+            _lib.oq_env_clear(self.pointer)
+            self.check(function(*arguments))
+
+    def call(self, function, *arguments):
+        """Calls from a thread of its own, so that Ctrl-C reaches Python while C is at work."""
+        failed = []
+
+        def work():
+            try:
+                self._call(function, arguments)
+            except BaseException as e:  # handed to the caller's thread
+                failed.append(e)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            thread.join()
+        except BaseException:
+            _lib.oq_env_cancel(self.pointer)
+            thread.join()
+            raise
+        if failed:
+            raise failed[0]
+
+
+def _plain(value):
+    """A value as JSON has it: paths are texts."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+class _Options:
+    def __init__(self, env, command, arguments, options):
+        self.pointer = c.c_void_p()
+        env.check(_lib.oq_options_new(env.pointer, command.encode(), c.byref(self.pointer)))
+        self._env = env  # outlives the options
+        for argument in arguments:
+            env.check(_lib.oq_options_add_argument(self.pointer, os.fsencode(argument)))
+        given = {name: _plain(value) for name, value in options.items() if value is not None}
+        env.check(_lib.oq_options_set_json(self.pointer, json.dumps(given).encode()))
+
+    def __del__(self):
+        if getattr(self, "pointer", None):
+            _lib.oq_options_free(self.pointer)
+
+
+class Report:
+    """What a command found: `json` as Python values, `text` for people, `passed` False where a policy was missed."""
+
+    def __init__(self, pointer):
+        self.json = json.loads(_lib.oq_report_json(pointer))
+        self.text = _lib.oq_report_text(pointer).decode()
+        self.passed = _lib.oq_report_passed(pointer)
+        _lib.oq_report_free(pointer)
+
+    def __repr__(self):
+        return f"<omniq.Report passed={self.passed}>"
+
+
+def run(command, *arguments, progress=None, threads=0, **options):
+    """A command from beginning to end: run("inspect", path), run("quantize", path, quantization="nvfp4", output=to)."""
+    env = _Env(threads, progress)
+    o = _Options(env, command, arguments, options)
+    report = c.c_void_p()
+    env.call(_lib.oq_run, o.pointer, c.byref(report))
+    return Report(report)
+
+
+class _Pixels:
+    """Keeps the memory of all items of one request."""
+
+    def __init__(self, env, pointer):
+        self.env, self.pointer = env, pointer
+
+    def __del__(self):
+        _lib.oq_media_free(self.pointer)
+
+
+class Media:
+    """One picture or video: 8 bit RGB."""
+
+    def __init__(self, owner, index):
+        self._owner, self._index = owner, index
+        p = owner.pointer
+        self.width, self.height = _lib.oq_media_width(p), _lib.oq_media_height(p)
+        self.frames, self.fps = _lib.oq_media_frames(p), _lib.oq_media_fps(p)  # fps 0: a picture
+        self.seed = _lib.oq_media_seed(p, index)
+
+    @property
+    def pixels(self):
+        """A read-only memoryview of the bytes, [frames, height, width, 3], without a copy."""
+        n = self.frames * self.height * self.width * 3
+        address = c.cast(_lib.oq_media_pixels(self._owner.pointer, self._index), c.c_void_p).value
+        block = (c.c_uint8 * n).from_address(address)
+        block.owner = self._owner  # the bytes stay as long as somebody looks at them
+        return memoryview(block).cast("B").toreadonly()
+
+    def numpy(self):
+        """A numpy array [height, width, 3]; of a video [frames, height, width, 3]. No copy."""
+        import numpy
+
+        shape = (self.height, self.width, 3) if self.fps == 0 else (self.frames, self.height, self.width, 3)
+        return numpy.frombuffer(self.pixels, numpy.uint8).reshape(shape)
+
+    def pil(self):
+        """A PIL.Image; of a video a list of them."""
+        from PIL import Image
+
+        size = self.width * self.height * 3
+        images = [
+            Image.frombytes("RGB", (self.width, self.height), bytes(self.pixels[i * size : (i + 1) * size]))
+            for i in range(self.frames)
+        ]
+        return images[0] if self.fps == 0 else images
+
+    def save(self, path):
+        """By the name's ending; the file remembers its run."""
+        env = self._owner.env
+        env.call(_lib.oq_media_save, env.pointer, self._owner.pointer, self._index, os.fsencode(path))
+
+    def __repr__(self):
+        return f"<omniq.Media {self.width}x{self.height}, {self.frames} frame{'s' * (self.frames > 1)}, seed {self.seed}>"
+
+
+class Model:
+    """A model in memory. `options`: those of `omniq generate` that name a model, its quantization and where it runs.
+    `progress(phase, done, total)` is called from another thread while the work goes on."""
+
+    def __init__(self, model, threads=0, progress=None, **options):
+        self._env = _Env(threads, progress)
+        self._pointer = c.c_void_p()
+        o = _Options(self._env, "generate", (), dict(options, model=model))
+        self._env.call(_lib.oq_model_open, self._env.pointer, o.pointer, c.byref(self._pointer))
+
+    def __del__(self):
+        if getattr(self, "_pointer", None):
+            _lib.oq_model_close(self._pointer)
+
+    @property
+    def makes_video(self):
+        return _lib.oq_model_makes_video(self._pointer)
+
+    def plan(self):
+        """Every layer's scheme, kernel and bytes: a Report."""
+        report = c.c_void_p()
+        self._env.call(_lib.oq_model_plan, self._env.pointer, self._pointer, c.byref(report))
+        return Report(report)
+
+    def generate(self, prompt, **options):
+        """A list of Media: batch_count of them for each prompt (a text or a list of texts)."""
+        o = _Options(self._env, "generate", (), dict(options, prompt=prompt))
+        media = c.c_void_p()
+        self._env.call(_lib.oq_generate, self._env.pointer, self._pointer, o.pointer, c.byref(media))
+        owner = _Pixels(self._env, media)
+        return [Media(owner, i) for i in range(_lib.oq_media_count(media))]
+
+
+def metrics(reference, candidate):
+    """PSNR, errors and cosine similarity between two equally long buffers of bytes (Media.pixels, numpy arrays)."""
+    a, b = (bytes(x.pixels if isinstance(x, Media) else x) for x in (reference, candidate))
+    if len(a) != len(b):
+        raise Error("E_ARG", f"the reference has {len(a)} values, the candidate {len(b)}")
+    out = _library.Metrics()
+    _lib.oq_metrics_u8(a, b, len(a), c.byref(out))
+    return {name: getattr(out, name) for name, _ in _library.Metrics._fields_}

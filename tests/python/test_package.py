@@ -1,0 +1,139 @@
+"""The Python package over libomniq's C interface: pictures are the command's, errors are sentences, memory outlives what
+it belongs to. Prints "N passed, N failed"."""
+
+import ctypes
+import gc
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+root = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(root / "python"))
+import omniq  # noqa: E402
+from omniq import _library  # noqa: E402
+
+MODEL = root / "models" / "toybox"
+SMALL = {"width": 64, "height": 64, "steps": 2}
+command = Path(os.environ["OMNIQ_LIBRARY"]).parent / "omniq"
+
+
+class Package(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = omniq.Model(MODEL, quantization={"transformer": {"method": "int8"}})
+        cls.folder = tempfile.TemporaryDirectory()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_declares_what_the_header_has(self):
+        header = (root / "include" / "omniq" / "omniq.h").read_text()
+        for name, (_, arguments) in _library._functions.items():
+            found = re.search(rf"{name}\s*\(([^)]*)\)", header)
+            self.assertIsNotNone(found, name)
+            count = 0 if found.group(1).strip() == "void" else found.group(1).count(",") + 1
+            self.assertEqual(count, len(arguments), name)
+        self.assertIn(f'OQ_VERSION_STRING "{_library.VERSION}"', header)
+        self.assertIn(f'version = "{_library.VERSION}"', (root / "python" / "pyproject.toml").read_text())
+
+    def test_pictures_are_the_commands(self):
+        path = Path(self.folder.name) / "command.png"
+        mine = Path(self.folder.name) / "mine.png"
+        quantization = '{"transformer":{"method":"int8"}}'
+        subprocess.run(
+            [command, "-q", "-m", MODEL, "--quantization", quantization, "-p", "a red ring", "-W", "64", "-H", "64",
+             "--steps", "2", "--seed", "5", "-o", path, "--no-metadata"],
+            check=True, stdout=subprocess.DEVNULL,
+        )
+        self.model.generate("a red ring", seed=5, no_metadata=True, **SMALL)[0].save(mine)
+        self.assertEqual(path.read_bytes(), mine.read_bytes())
+
+    def test_a_batch(self):
+        media = self.model.generate(["a red ring", "a star"], batch_count=2, seed=3, **SMALL)
+        self.assertEqual([m.seed for m in media], [3, 4, 5, 6])
+        self.assertEqual((media[0].width, media[0].height, media[0].frames, media[0].fps), (64, 64, 1, 0))
+        alone = self.model.generate("a star", seed=5, **SMALL)[0]
+        self.assertEqual(omniq.metrics(media[2], alone)["mse"], 0)
+        self.assertGreater(omniq.metrics(media[0], media[1])["mse"], 0)
+        self.assertFalse(self.model.makes_video)
+
+    def test_pixels_outlive_their_request(self):
+        pixels = self.model.generate("a red ring", seed=5, **SMALL)[0].pixels
+        before = bytes(pixels)
+        gc.collect()
+        self.model.generate("a star", seed=6, **SMALL)
+        self.assertEqual(before, bytes(pixels))
+        self.assertEqual(len(pixels), 64 * 64 * 3)
+        self.assertTrue(pixels.readonly)
+
+    def test_arrays(self):
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest("numpy is not installed")
+        media = self.model.generate("a red ring", seed=5, **SMALL)[0]
+        self.assertEqual(media.numpy().shape, (64, 64, 3))
+        self.assertEqual(media.numpy().tobytes(), bytes(media.pixels))
+
+    def test_errors_are_sentences(self):
+        for call, status, text in (
+            (lambda: omniq.Model("no/such/model"), "E_NOTFOUND", "no/such/model"),
+            (lambda: omniq.Model(MODEL, quantization="fp9"), "E_CONFIG", "fp8"),
+            (lambda: self.model.generate("x", stepz=3), "E_ARG", "steps"),
+            (lambda: self.model.generate("x", width=33), "E_ARG", "multiples of 16"),
+            (lambda: omniq.run("generatte"), "E_ARG", "generate"),
+            (lambda: omniq.run("inspect", "no/such/file"), "E_NOTFOUND", "no/such/file"),
+            (lambda: omniq.metrics(b"ab", b"a"), "E_ARG", "the candidate 1"),
+        ):
+            with self.assertRaises(omniq.Error) as caught:
+                call()
+            self.assertEqual(caught.exception.status, status, str(caught.exception))
+            self.assertIn(text, str(caught.exception))
+
+    def test_commands(self):
+        report = omniq.run("plan", model=MODEL, quantization="fp8")
+        self.assertEqual(report.json["components"]["transformer"]["method"], "fp8")
+        self.assertIn("transformer", report.text)
+        self.assertTrue(report.passed)
+        plan = self.model.plan().json
+        self.assertEqual(plan["components"]["transformer"]["method"], "int8")
+        json.dumps(plan)
+
+    def test_progress(self):
+        seen = []
+        model = omniq.Model(MODEL, threads=1, progress=lambda *step: seen.append(step))
+        model.generate("a red ring", **SMALL)
+        self.assertIn(("denoise", 2, 2), seen)
+
+    def test_interrupt(self):
+        model = omniq.Model(MODEL)
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with self.assertRaises(KeyboardInterrupt):
+            model.generate("a red ring", steps=1000)
+        self.assertEqual(len(model.generate("a red ring", **SMALL)), 1)  # and goes on afterwards
+
+    def test_structures_have_the_headers_size(self):
+        source = '#include "omniq/omniq.h"\n#include <stdio.h>\nint main(void) { printf("%zu %zu %zu", ' \
+                 "sizeof(oq_env_params), sizeof(oq_progress), sizeof(oq_metrics)); }"
+        program = Path(self.folder.name) / "sizes"
+        built = subprocess.run(["cc", "-x", "c", "-", "-I", root / "include", "-o", program], input=source, text=True,
+                               capture_output=True)
+        if built.returncode:
+            self.skipTest("no C compiler")
+        sizes = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(sizes, " ".join(str(ctypes.sizeof(s)) for s in (_library.EnvParams, _library.Progress, _library.Metrics)))
+
+
+if __name__ == "__main__":
+    result = unittest.main(exit=False, verbosity=0).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - bad - len(result.skipped)} passed, {bad} failed")
+    sys.exit(bad > 0)
