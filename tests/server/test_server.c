@@ -307,6 +307,36 @@ static void paths_methods_and_bodies(void **state)
     stop(w);
 }
 
+static void forms_are_read_to_the_byte(void **state)
+{
+    static const char nul[] =
+        "--frontier\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\na\0b\r\n--frontier--\r\n";
+    static const char twice[] =
+        "--frontier\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\na\r\n"
+        "--frontier\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\nb\r\n--frontier--\r\n";
+    static const char file[] =
+        "--frontier\r\nContent-Disposition: form-data; name=\"mask\"; filename=\"m.png\"\r\n\r\na\r\n"
+        "--frontier--\r\n";
+    static const struct {
+        const char *body;
+        size_t n;
+        const char *text;
+    } rows[] = {{nul, sizeof nul - 1, "no NUL"},
+                {twice, sizeof twice - 1, "given twice"},
+                {file, sizeof file - 1, "mask"}};
+    world *w = *state;
+    start_toybox(w);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        http_answer a =
+            http_ask(&w->server, "POST", "/v1/images/edits",
+                     "Content-Type: multipart/form-data; boundary=frontier\r\n", rows[i].body, rows[i].n);
+        assert_int_equal(a.status, 400);
+        if (!strstr((const char *)a.body, rows[i].text)) fail_msg("%s", (char *)a.body);
+        http_answer_free(&a);
+    }
+    stop(w);
+}
+
 static void a_key_is_asked_for(void **state)
 {
     world *w = *state;
@@ -547,12 +577,13 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, end)
     const struct CMUnitTest tests[] = {
-        TEST(pictures_are_the_librarys),     TEST(json_holds_the_same_files),
-        TEST(a_form_brings_a_picture),       TEST(wrong_requests_get_their_sentence),
-        TEST(paths_methods_and_bodies),      TEST(a_key_is_asked_for),
-        TEST(clients_at_once_get_their_own), TEST(a_client_that_leaves_cancels),
-        TEST(a_slow_client_holds_nobody_up), TEST(a_signal_answers_who_waits),
-        TEST(a_port_that_is_taken),          TEST(a_video_is_fetched_later),
+        TEST(pictures_are_the_librarys),    TEST(json_holds_the_same_files),
+        TEST(a_form_brings_a_picture),      TEST(wrong_requests_get_their_sentence),
+        TEST(paths_methods_and_bodies),     TEST(a_key_is_asked_for),
+        TEST(forms_are_read_to_the_byte),   TEST(clients_at_once_get_their_own),
+        TEST(a_client_that_leaves_cancels), TEST(a_slow_client_holds_nobody_up),
+        TEST(a_signal_answers_who_waits),   TEST(a_port_that_is_taken),
+        TEST(a_video_is_fetched_later),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -114,6 +114,10 @@ static bool take_file(exchange *e, const char *field, const char *name, const ch
 static bool take_text(exchange *e, const char *field, const char *bytes, uint64_t offset, size_t n)
 {
     json_t *fields = e->request.fields, *old = json_object_get(fields, field);
+    if (n && memchr(bytes, '\0', n)) { /* nothing behind it would be seen */
+        reply_error(&e->reply, 400, field, "E_ARG", "%s: a text has no NUL character", field);
+        return false;
+    }
     if (offset == 0 && old && *json_string_value(old)) {
         reply_error(&e->reply, 400, field, "E_ARG", "%s: given twice", field);
         return false;
@@ -232,6 +236,7 @@ static exchange *begin(server *s, struct MHD_Connection *c, const char *url, con
 {
     exchange *e = calloc(1, sizeof *e);
     if (!e) return NULL;
+    atomic_fetch_add(&s->n_heard, 1);
     e->server = s;
     e->request.connection = c;
     e->request.path = url;
@@ -314,6 +319,7 @@ static void on_completed(void *user, struct MHD_Connection *c, void **state,
     free(e->body);
     free(e);
     *state = NULL;
+    atomic_fetch_sub(&((server *)user)->n_heard, 1);
 }
 
 /* ---- start and stop -------------------------------------------------------------------------------------------- */
@@ -355,7 +361,14 @@ struct MHD_Daemon *http_start(server *s, char *message, size_t size)
     return daemon;
 }
 
-void http_stop(struct MHD_Daemon *daemon)
+void http_stop(server *s, struct MHD_Daemon *daemon)
 {
-    if (daemon) MHD_stop_daemon(daemon);
+    enum { LAST_WORDS_S = 5, LOOKS_A_S = 100 };
+    const struct timespec moment = {.tv_nsec = 1000000000 / LOOKS_A_S};
+    const MHD_socket fd = MHD_quiesce_daemon(daemon);
+    /* Stopping the library closes connections whose reply is still on its way. */
+    for (int i = 0; i < LAST_WORDS_S * LOOKS_A_S && atomic_load(&s->n_heard) > 0; i++)
+        nanosleep(&moment, NULL);
+    MHD_stop_daemon(daemon);
+    if (fd != MHD_INVALID_SOCKET) close(fd);
 }

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 struct MHD_Connection;
@@ -99,6 +100,7 @@ typedef struct server {
     time_t started;
     queue queue;
     uint64_t n_files;        /* names of uploads; under the queue's lock */
+    atomic_int n_heard;      /* requests between head and end of reply */
 } server;
 
 /* ---- requests and replies ------------------------------------------------------------------------------------ */
@@ -168,6 +170,7 @@ void answer_video_delete(server *s, http_request *q, http_reply *r);
 
 struct MHD_Daemon;
 struct MHD_Daemon *http_start(server *s, char *message, size_t size); /* fills s->port; NULL: one sentence */
-void http_stop(struct MHD_Daemon *daemon);
+/* No new connections; who has been heard gets his reply, within a few seconds. */
+void http_stop(server *s, struct MHD_Daemon *daemon);
 
 #endif

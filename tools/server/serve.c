@@ -107,33 +107,50 @@ bool upload_begin(server *s, job *j, char *path, size_t size)
 
 /* ---- until a signal ------------------------------------------------------------------------------------------ */
 
-static int wake[2]; /* a pipe: all that a signal handler may reach */
+/* All that a signal handler may reach: a pipe, and the work of loading. */
+static int wake[2];
+static oq_env *volatile loading;
 
 static void on_signal(int number)
 {
+    oq_env_cancel(loading);
     const char c = (char)number;
     const ssize_t n = write(wake[1], &c, 1);
     (void)n;
 }
 
-static oq_status wait_for_signal(char *message, size_t size)
+static oq_status catch_signals(oq_env *env, char *message, size_t size)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    char c = 0;
+    if (pipe(wake) != 0) return snprintf(message, size, "a pipe: %s", strerror(errno)), OQ_E_IO;
+    loading = env;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
+    return OQ_OK;
+}
+
+static oq_status wait_for_signal(char *message, size_t size)
+{
+    char c = 0;
     while (read(wake[0], &c, 1) < 0)
         if (errno != EINTR) return snprintf(message, size, "the server's pipe: %s", strerror(errno)), OQ_E_IO;
     return OQ_OK;
 }
 
+/* One line, a JSON object with --json. */
 static void announce(const server *s, FILE *out)
 {
+    char url[512];
     const bool six = strchr(s->host, ':') != NULL;
-    fprintf(out, "serving '%s' at http://%s%s%s:%d%s\n", s->name, six ? "[" : "", s->host, six ? "]" : "",
-            s->port, *s->key ? ", with a key" : "");
+    snprintf(url, sizeof url, "http://%s%s%s:%d", six ? "[" : "", s->host, six ? "]" : "", s->port);
+    json_t *json = json_pack("{s:s,s:s,s:b}", "url", url, "model", s->name, "key", *s->key != '\0');
+    if (oq_options_get(s->given, "json"))
+        json_dumpf(json, out, JSON_COMPACT), fputc('\n', out);
+    else
+        fprintf(out, "serving '%s' at %s%s\n", s->name, url, *s->key ? ", with a key" : "");
+    json_decref(json);
     fflush(out);
 }
 
@@ -141,6 +158,7 @@ static oq_status serve(server *s, FILE *out, char *message, size_t size)
 {
     const int threads = int_of(s->given, "threads", 0);
     oq_status st = read_settings(s, message, size);
+    if (st == OQ_OK) st = catch_signals(s->env, message, size); /* none is lost from here on */
     if (st == OQ_OK) st = open_model(s, message, size);
     if (st == OQ_OK) st = make_folder(s, message, size);
     if (st != OQ_OK) return st;
@@ -148,13 +166,12 @@ static oq_status serve(server *s, FILE *out, char *message, size_t size)
                      int_of(s->given, "keep-results", 16));
     if (st != OQ_OK)
         return snprintf(message, size, "the queue cannot be started: %s", oq_status_text(st)), st;
-    if (pipe(wake) != 0) return snprintf(message, size, "a pipe: %s", strerror(errno)), OQ_E_IO;
     struct MHD_Daemon *daemon = http_start(s, message, size);
     if (!daemon) return OQ_E_IO;
     announce(s, out);
     st = wait_for_signal(message, size);
     queue_stop(&s->queue); /* first: whoever waits gets an answer */
-    http_stop(daemon);
+    http_stop(s, daemon);
     return st;
 }
 
@@ -166,6 +183,7 @@ oq_status server_run(oq_env *env, const oq_options *options, FILE *out, char *me
     s->given = options;
     const oq_status st = serve(s, out, message, size);
     queue_stop(&s->queue);
+    loading = NULL;
     if (s->folder[0]) rmdir(s->folder);
     oq_model_close(s->model);
     free(s->plan);
