@@ -286,13 +286,14 @@ static const oq_option_info rows[] = {
      "finished videos that stay in memory until they are fetched or deleted; the oldest goes first"},
 
     /* ---- benchmark ----------------------------------------------------------------------------------------- */
-    {"only", NULL, OQ_OPTION_CHOICE, 0, 0, "kernels,layers,whole,blocks", "the first three", "bench",
+    {"only", NULL, OQ_OPTION_CHOICE, 0, 0, "kernels,layers,whole,blocks,formats", "the first three", "bench",
      "benchmark", "WORD",
      "one part of the benchmark; 'blocks' are single blocks of published transformers, with some GB of "
-     "made-up weights"},
+     "made-up weights; 'formats' (with --compare) are products of every format beside ggml and torch"},
     {"filter", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "bench", "benchmark", "GLOB",
      "only the kernels, blocks and whole runs ('generate int8') whose name matches; with --compare also "
-     "operations ('conv3d') and pairs of runs ('generate int8 bf16')"},
+     "operations ('conv3d'), formats and their peers ('q4_0', 'q4_* ggml') and pairs of runs ('generate int8 "
+     "bf16')"},
     {"seconds", NULL, OQ_OPTION_REAL, 0.001, 60, NULL, "0.2", "bench", "benchmark", "X",
      "least time spent on one measurement"},
     {"compare", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "bench", "benchmark", NULL,

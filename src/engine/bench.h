@@ -71,6 +71,9 @@ oq_status oq_bench_turns(const oq_bench_pairing *p, const oq_bench_pair_row *row
 /* Ours and the peer's in turns, at least 15 each: the median of their ratios with its spread, on all threads and on one. */
 oq_status oq_bench_compare(oq_bench *b);
 
+/* Products of every quantized format beside our own bf16, ggml, and torch's dequantized weights. */
+oq_status oq_bench_formats(oq_bench *b, oq_bench_peer *peer, oq_device *device);
+
 /* The model of --model as generate would open it, loaded; and the request that is measured. In bench_model.c. */
 oq_status oq_bench_open_model(oq_bench *b, const char *method, oq_arena *arena, oq_options **options, oq_model **model,
                               oq_request *request);

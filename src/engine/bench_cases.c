@@ -52,6 +52,13 @@ void oq_bench_case_free(oq_bench_case *c)
     oq_arena_deinit(&c->arena);
 }
 
+oq_status oq_bench_case_call(void *user)
+{
+    oq_bench_case *c = user;
+    c->run(c);
+    return OQ_OK;
+}
+
 /* ---- linear -------------------------------------------------------------------------------------------- */
 
 static void run_linear(oq_bench_case *c)

@@ -51,5 +51,7 @@ oq_status oq_bench_case_modulate(oq_bench_case *c, oq_env *env, oq_device *devic
  * multiplies too. */
 oq_status oq_bench_case_quantize(oq_bench_case *c, oq_env *env, oq_device *device, int64_t rows, int64_t cols);
 void oq_bench_case_free(oq_bench_case *c);
+/* One call of a case, as an oq_bench_fn. */
+oq_status oq_bench_case_call(void *c);
 
 #endif

@@ -137,13 +137,6 @@ static void describe(const struct compare_case *k, char *shape, char *order, siz
     snprintf(order, n, "modulate %" PRId64 " %" PRId64 " %s", k->a, k->b, type);
 }
 
-static oq_status run_case(void *user)
-{
-    oq_bench_case *c = user;
-    c->run(c);
-    return OQ_OK;
-}
-
 oq_status oq_bench_peer_order(oq_bench *b, oq_bench_peer *peer, const char *order, char *name, size_t n,
                               bool *absent)
 {
@@ -168,7 +161,7 @@ static oq_status compare_case_with(oq_bench *b, oq_bench_peer *peer, oq_device *
                                    const struct compare_case *k)
 {
     static const char *const ops[] = {"linear", "attention", "conv2d", "conv3d", "group_norm", "modulate"};
-    char shape[64], order[64], name[64] = "own bf16";
+    char shape[64], order[64], name[96] = "own bf16";
     bool absent = false;
     oq_bench_case ours, other;
     describe(k, shape, order, sizeof shape);
@@ -186,9 +179,13 @@ static oq_status compare_case_with(oq_bench *b, oq_bench_peer *peer, oq_device *
         oq_bench_case_free(&ours);
         return st;
     }
-    oq_bench_pairing p = {
-        .b = b, .peer = peer, .run = run_case, .user = &ours, .pairs = OQ_BENCH_PAIRS, .pool = device->pool};
-    if (k->type == FP8) p.peer = NULL, p.other = run_case, p.other_user = &other;
+    oq_bench_pairing p = {.b = b,
+                          .peer = peer,
+                          .run = oq_bench_case_call,
+                          .user = &ours,
+                          .pairs = OQ_BENCH_PAIRS,
+                          .pool = device->pool};
+    if (k->type == FP8) p.peer = NULL, p.other = oq_bench_case_call, p.other_user = &other;
     const oq_bench_pair_row row = {ops[k->kind], shape, type_name(k->type),
                                    ours.kernel,  name,  oq_pool_threads(device->pool),
                                    ours.flops};
@@ -198,7 +195,15 @@ static oq_status compare_case_with(oq_bench *b, oq_bench_peer *peer, oq_device *
     return st;
 }
 
-static oq_status compare_operations(oq_bench *b, oq_bench_peer *peer)
+static oq_status compare_operations(oq_bench *b, oq_bench_peer *peer, oq_device *device)
+{
+    for (size_t i = 0; i < OQ_COUNT(cases); i++) OQ_TRY(compare_case_with(b, peer, device, &cases[i]));
+    return OQ_OK;
+}
+
+/* `compare` on all threads, then on one. */
+static oq_status on_threads(oq_bench *b, oq_bench_peer *peer,
+                            oq_status (*compare)(oq_bench *b, oq_bench_peer *peer, oq_device *device))
 {
     oq_device *device = NULL;
     OQ_TRY(oq_backend_cpu.open(b->env, 0, oq_options_text(b->options, "cpu", NULL), &device));
@@ -212,8 +217,7 @@ static oq_status compare_operations(oq_bench *b, oq_bench_peer *peer)
         bool absent;
         snprintf(order, sizeof order, "threads %d", oq_pool_threads(d->pool));
         st = oq_bench_peer_order(b, peer, order, name, sizeof name, &absent);
-        for (size_t i = 0; st == OQ_OK && i < OQ_COUNT(cases); i++)
-            st = compare_case_with(b, peer, d, &cases[i]);
+        if (st == OQ_OK) st = compare(b, peer, d);
     }
     oq_backend_cpu.close(b->env, device);
     return st;
@@ -321,7 +325,8 @@ oq_status oq_bench_compare(oq_bench *b)
     oq_strbuf_printf(b->text, "%-11s %-24s %-12s %-31s %s %10s %10s %6s  %s\n", "op", "shape", "dtype",
                      "kernel", "T", "ms", "peer ms", "ratio", "spread     peer");
     oq_status st = OQ_OK;
-    if (!only || strcmp(only, "kernels") == 0) st = compare_operations(b, peer);
+    if (!only || strcmp(only, "kernels") == 0) st = on_threads(b, peer, compare_operations);
+    if (st == OQ_OK && only && strcmp(only, "formats") == 0) st = on_threads(b, peer, oq_bench_formats);
     if (oq_options_given(b->options, "model") && (!only || strcmp(only, "whole") == 0)) {
         if (st == OQ_OK) st = compare_model(b, peer, "none");
         if (st == OQ_OK) st = compare_model(b, peer, "int8");

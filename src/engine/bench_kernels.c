@@ -20,13 +20,6 @@ static bool worth_timing(uint64_t need, double flops)
     return need != 0 || flops < 1e8;
 }
 
-static oq_status run_case(void *user)
-{
-    oq_bench_case *c = user;
-    c->run(c);
-    return OQ_OK;
-}
-
 /* Measures the case and frees it. */
 static oq_status measure_case(oq_bench *b, oq_bench_case *c, const char *op, const char *shape,
                               const char *dtype)
@@ -35,7 +28,7 @@ static oq_status measure_case(oq_bench *b, oq_bench_case *c, const char *op, con
     oq_status st = OQ_OK;
     if (worth_timing(strcmp(c->kernel + strlen(c->kernel) - 4, "_ref") != 0, c->flops)) {
         oq_pool_hot_begin(b->env->pool);
-        st = oq_bench_measure(b, &row, run_case, c);
+        st = oq_bench_measure(b, &row, oq_bench_case_call, c);
         oq_pool_hot_end(b->env->pool);
     }
     oq_bench_case_free(c);

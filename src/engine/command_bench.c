@@ -65,11 +65,17 @@ static oq_status run_sections(oq_bench *b)
     const bool model = oq_options_given(b->options, "model"),
                compare = oq_options_flag(b->options, "compare");
     const bool blocks = oq_options_given(b->options, "only") && wanted(b->options, "blocks");
-    if (!model && oq_options_given(b->options, "only") && !wanted(b->options, "kernels") && !blocks)
+    const bool formats = oq_options_given(b->options, "only") && wanted(b->options, "formats");
+    if (formats && !compare)
+        return oq_fail(b->env, OQ_E_ARG,
+                       "bench of formats compares them with their peers: it needs --compare");
+    if (!model && oq_options_given(b->options, "only") && !wanted(b->options, "kernels") && !blocks &&
+        !formats)
         return oq_fail(b->env, OQ_E_ARG, "bench of %s needs a model: --model DIR",
                        oq_options_text(b->options, "only", ""));
     if (compare && oq_options_given(b->options, "only") && wanted(b->options, "layers"))
-        return oq_fail(b->env, OQ_E_ARG, "bench --compare compares kernels, blocks and whole, not layers");
+        return oq_fail(b->env, OQ_E_ARG,
+                       "bench --compare compares kernels, blocks, formats and whole, not layers");
     if (compare) return oq_bench_compare(b);
     oq_strbuf_printf(b->text, "%-10s %-28s %-22s %-34s %10s %9s\n", "op", "shape", "dtype", "kernel", "ms",
                      "GFLOP/s");

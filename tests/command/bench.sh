@@ -27,7 +27,13 @@ expect 0 '' bench --compare --only kernels --filter group_norm --seconds 0.001 -
 head -1 out | grep -q '^{.*"kernel": "group_norm".*"threads": 1.*"peer": "slate".*"peer_ms": 1.*"ratio".*"ratio_low".*"ratio_high".*"n": 15' &&
     pass || fail 'a row has both times, the ratio and its spread' "$(head -1 out)"
 expect 2 "filter 'nope' matches no kernel" bench --compare --only kernels --filter nope --seconds 0.001 -q
-expect 2 'compares kernels, blocks and whole, not layers' bench --compare --only layers -m "$model"
+expect 2 'compares kernels, blocks, formats and whole, not layers' bench --compare --only layers -m "$model"
+expect 2 'bench of formats compares them with their peers' bench --only formats
+expect 0 '' bench --compare --only formats --filter 'mxfp4_gguf ggml' --seconds 0.001 --json -q --threads 1
+grep -q '"dtype": "mxfp4_gguf".*"peer": "slate"' out && [ "$(wc -l < out)" = 1 ] && pass || fail 'a format beside one peer' "$(cat out)"
+sed -i 's/case $word in/case $word in ggml) echo "{\\"absent\\": \\"no chalk\\"}" ;;/' tools/dev/peer
+expect 0 "the peer has no 'ggml 512 2048 4096 mxfp4_gguf': no chalk" bench --compare --only formats --filter mxfp4_gguf --seconds 0.001 --threads 1
+says 'own bf16'
 printf '#!/bin/sh\nread -r order\necho "{\\"error\\": \\"out of chalk\\"}"\n' > tools/dev/peer
 expect 1 "tools/dev/peer at 'threads 1': out of chalk" bench --compare --only kernels --threads 1 -q
 printf '#!/bin/sh\nexit 3\n' > tools/dev/peer

@@ -3,6 +3,9 @@ one JSON object a line back.
 
     threads N                             both from now on
     linear M N K f32|bf16|int8            the case of the turns that follow (int8: torch's dynamic quantization)
+    ggml M N K TYPE                       ggml's product of weights of that type, x and y in F32
+    dequantize M N K fp8|nf4|int4         weights to BF16 by torch, then the linear product of them, in every call
+    bitsandbytes M N K                    the same of NF4, by bitsandbytes' own dequantization
     attention HEADS TOKENS WIDTH TYPE
     conv C_IN C_OUT SIDE UPSAMPLE TYPE    3x3, channels last; UPSAMPLE 2: nearest before it
     conv3d C_IN C_OUT SIDE FRAMES TYPE    3x3x3, causal: two frames of zeros go before
@@ -22,6 +25,8 @@ import warnings
 
 import torch
 import torch.nn.functional as F
+
+import peer_ggml
 
 warnings.filterwarnings("ignore")
 MODEL, THREADS = sys.argv[1], int(sys.argv[2])
@@ -46,6 +51,47 @@ def linear(m, n, k, dtype):
         return lambda: q(x)
     x, w = torch.randn(m, k, dtype=TYPES[dtype]), torch.randn(n, k, dtype=TYPES[dtype])
     return lambda: F.linear(x, w)
+
+
+def codes_of(n, k):
+    """Two codes of four bits a byte."""
+    return torch.randint(0, 256, (n * k // 2,), dtype=torch.uint8)
+
+
+def fp8_weight(n, k):
+    w, scale = torch.randn(n, k).to(torch.float8_e4m3fn), torch.rand(n, 1, dtype=torch.bfloat16)
+    return lambda: w.to(torch.bfloat16) * scale
+
+
+def nf4_weight(n, k):
+    """By a table of both numbers of a byte, which is the fastest of the ways that torch has."""
+    codes, scale = codes_of(n, k), torch.rand(n * k // 64, 1, dtype=torch.bfloat16)
+    table = torch.randn(16, dtype=torch.bfloat16)
+    pairs = torch.stack((table.repeat_interleave(16), table.repeat(16)), -1)
+    return lambda: (torch.index_select(pairs, 0, codes.int()).view(-1, 64) * scale).view(n, k)
+
+
+def int4_weight(n, k):
+    codes, scale = codes_of(n, k), torch.rand(n, k // 128, 1, dtype=torch.bfloat16)
+    return lambda: ((torch.stack((codes & 15, codes >> 4), -1).view(n, k // 128, 128).to(torch.bfloat16) - 8) * scale).view(n, k)
+
+
+def dequantize(m, n, k, name):
+    weight = dict(fp8=fp8_weight, nf4=nf4_weight, int4=int4_weight)[name](int(n), int(k))
+    x = torch.randn(int(m), int(k), dtype=torch.bfloat16)
+    call = lambda: F.linear(x, weight())
+    call.peer = f"{TORCH} dequantize, linear"
+    return call
+
+
+def bitsandbytes(m, n, k):
+    import bitsandbytes as library
+
+    x, w = (torch.randn(int(rows), int(k), dtype=torch.bfloat16) for rows in (m, n))
+    codes, state = library.functional.quantize_4bit(w, quant_type="nf4", blocksize=64)
+    call = lambda: F.linear(x, library.functional.dequantize_4bit(codes, state))
+    call.peer = f"bitsandbytes {library.__version__} dequantize, {TORCH} linear"
+    return call
 
 
 def attention(heads, tokens, width, dtype):
@@ -208,7 +254,8 @@ def turn(call, seconds):
 
 def main():
     cases = dict(linear=linear, attention=attention, conv=conv, conv3d=conv3d, group_norm=group_norm, modulate=modulate,
-                 block=block, picture=picture, fresh=fresh)
+                 block=block, picture=picture, fresh=fresh, dequantize=dequantize, bitsandbytes=bitsandbytes,
+                 ggml=lambda *shape, product=peer_ggml.Peer(): product(torch.get_num_threads(), *shape))
     torch.set_num_threads(THREADS)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
@@ -225,7 +272,7 @@ def main():
             else:
                 with torch.inference_mode():
                     call = cases[word](*rest)
-                answer = dict(peer=TORCH)
+                answer = dict(peer=getattr(call, "peer", TORCH))
         except Exception as error:
             answer = dict(absent=f"{type(error).__name__}: {error}"[:300])
         print(json.dumps(answer), file=out, flush=True)
