@@ -279,11 +279,12 @@ void oq_panel_cut(oq_panel_job *job, int threads)
     enum { TASKS_PER_THREAD = 4, LEAST_TILES = 4 };
     const int64_t mr = job->engine->mr;
     const bool glu = job->args->post && job->args->post->kind == OQ_POST_GLU;
-    /* what costs more to decode is decoded for twice the rows and half the panels */
-    const int64_t taller = is_canonical(job->engine) ? 2 : 1;
+    const int64_t most = glu ? OQ_PANEL_GROUP / 2 : OQ_PANEL_GROUP;
+    /* what costs more to decode is decoded for as many rows as a panel's sums have room for */
+    const int64_t taller = is_canonical(job->engine) ? most : 1;
     job->units = glu ? job->layout.n_panels / 2 : job->layout.n_panels;
     job->block = even_part(job->rows, taller * OQ_PANEL_ROWS, mr);
-    job->group = (size_t)job->block * job->lda > A_CACHED ? OQ_PANEL_GROUP / taller / (glu ? 2 : 1) : 1;
+    job->group = (size_t)job->block * job->lda > A_CACHED ? most / taller : 1;
     const int64_t wanted = threads > 1 ? TASKS_PER_THREAD * threads : 1;
     while (job->group > 1 && oq_panel_tasks(job) < wanted) job->group /= 2;
     while (job->block >= 2 * LEAST_TILES * mr && oq_panel_tasks(job) < wanted)
