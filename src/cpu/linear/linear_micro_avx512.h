@@ -80,8 +80,46 @@
               "xmm31");                                                                                      \
     }
 
-/* The functions name_1 ... name_12 and their table `name`. */
-#define MICRO_TABLE(name, op)                                                                                \
+/* What MICRO leaves in registers, times a factor for each row, onto c. */
+#define ONTO(at, f, lo, hi)                                                                                  \
+    "vbroadcastss " f "(%[factor]), %%zmm4\n\tvfmadd213ps " at "(%[c]), %%zmm4, %%zmm" lo                   \
+    "\n\tvfmadd213ps 64+" at "(%[c]), %%zmm4, %%zmm" hi "\n\t" STORE(at, lo, hi)
+
+#define S_1  ONTO("0", "0", "8", "9")
+#define S_2  S_1 ONTO("128", "4", "10", "11")
+#define S_3  S_2 ONTO("256", "8", "12", "13")
+#define S_4  S_3 ONTO("384", "12", "14", "15")
+#define S_5  S_4 ONTO("512", "16", "16", "17")
+#define S_6  S_5 ONTO("640", "20", "18", "19")
+#define S_7  S_6 ONTO("768", "24", "20", "21")
+#define S_8  S_7 ONTO("896", "28", "22", "23")
+#define S_9  S_8 ONTO("1024", "32", "24", "25")
+#define S_10 S_9 ONTO("1152", "36", "26", "27")
+#define S_11 S_10 ONTO("1280", "40", "28", "29")
+#define S_12 S_11 ONTO("1408", "44", "30", "31")
+
+#define MICRO_SCALED(name, op, n)                                                                            \
+    static void name##_##n(const void *a, size_t lda, const void *b, int64_t rounds, void *c, const float *factor) \
+    {                                                                                                        \
+        const char *a0 = a, *a1 = a0 + 3 * lda, *a2 = a0 + 6 * lda, *a3 = a0 + 9 * lda;                      \
+        __asm__ volatile(                                                                                    \
+            C_##n(CLEAR) ".p2align 5\n1:\n\t" DWORD(op, n, "", "0") DWORD(op, n, "4", "128")                 \
+                DWORD(op, n, "8", "256") DWORD(op, n, "12", "384") "add $16, %[a0]\n\t"                      \
+                                                                   "add $16, %[a1]\n\t"                      \
+                                                                   "add $16, %[a2]\n\t"                      \
+                                                                   "add $16, %[a3]\n\t"                      \
+                                                                   "add $512, %[b]\n\t"                      \
+                                                                   "dec %[rounds]\n\t"                       \
+                                                                   "jnz 1b\n\t" S_##n                        \
+            : [a0] "+r"(a0), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [b] "+r"(b), [rounds] "+r"(rounds) \
+            : [ld] "r"(lda), [c] "r"(c), [factor] "r"(factor)                                                \
+            : "memory", "cc", "xmm0", "xmm1", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",       \
+              "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20",      \
+              "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30",      \
+              "xmm31");                                                                                      \
+    }
+
+#define MICRO_EACH(MICRO, name, op)                                                                          \
     MICRO(name, op, 1)                                                                                       \
     MICRO(name, op, 2)                                                                                       \
     MICRO(name, op, 3)                                                                                       \
@@ -93,9 +131,17 @@
     MICRO(name, op, 9)                                                                                       \
     MICRO(name, op, 10)                                                                                      \
     MICRO(name, op, 11)                                                                                      \
-    MICRO(name, op, 12)                                                                                      \
-    static const oq_panel_micro name[] = {NULL,      name##_1,  name##_2, name##_3, name##_4,                \
-                                          name##_5,  name##_6,  name##_7, name##_8, name##_9,                \
-                                          name##_10, name##_11, name##_12};
+    MICRO(name, op, 12)
+#define MICRO_ROWS(name)                                                                                     \
+    NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8, name##_9,          \
+        name##_10, name##_11, name##_12
+
+/* The functions name_1 ... name_12 and their table `name`. */
+#define MICRO_TABLE(name, op)                                                                                \
+    MICRO_EACH(MICRO, name, op)                                                                              \
+    static const oq_panel_micro name[] = {MICRO_ROWS(name)};
+#define MICRO_SCALED_TABLE(name, op)                                                                         \
+    MICRO_EACH(MICRO_SCALED, name, op)                                                                       \
+    static const oq_panel_micro_scaled name[] = {MICRO_ROWS(name)};
 
 #endif

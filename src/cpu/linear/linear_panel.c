@@ -42,6 +42,8 @@ void oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *s
     out->panel_bytes = (size_t)(out->depth * engine->step * engine->nr) * out->element;
     const size_t columns = (size_t)(out->n_panels * engine->nr);
     out->block_cols = blocks ? oq_ceil_div(spec->k, f->block_k) : 0;
+    if (engine->scaled && spec->scheme.act_scale == OQ_ACT_DYNAMIC_GROUP)
+        out->row_scales = (size_t)out->block_cols * sizeof(float);
     const size_t n_blocks = blocks ? (size_t)(oq_ceil_div(spec->n, f->block_n) * out->block_cols) : 0;
     size_t at = 0;
     out->input_scale = place(&at, spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR ? sizeof(float) : 0);
@@ -147,8 +149,7 @@ void oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *sr
 /* Rows of A an odd number of cache lines apart: rows of one tile then fall into different sets. */
 static size_t row_stride(const oq_panel_layout *l)
 {
-    const size_t lines =
-        oq_ceil_div((int64_t)l->depth * 4, ALIGN) > 0 ? (size_t)oq_ceil_div(l->depth * 4, ALIGN) : 1;
+    const size_t lines = (size_t)oq_max_i64(oq_ceil_div(l->depth * 4 + (int64_t)l->row_scales, ALIGN), 1);
     return (lines | 1u) * ALIGN;
 }
 
@@ -183,6 +184,45 @@ static int64_t panel_of(const oq_panel_job *job, int64_t first, int64_t run, int
     return n < run ? first + n : job->layout.n_panels / 2 + first + n - run;
 }
 
+const float *oq_panel_block_scales(const oq_panel_job *job, int64_t panel)
+{
+    const int64_t of = panel * job->engine->nr / job->args->spec->scheme.weight->block_n;
+    return job->block_scale + of * job->layout.block_cols;
+}
+
+/* A tile's sums, block by block of k; `row` is its first one. */
+static void multiply_scaled(const oq_panel_job *job, const char *b, char *c, int64_t panel, int64_t row,
+                            int64_t n, int64_t first, int64_t count)
+{
+    enum { DEPTH = OQ_PANEL_BLOCK_K / 2 }; /* in pairs */
+    const oq_panel_engine *const e = job->engine;
+    const float *const by = oq_panel_block_scales(job, panel);
+    const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
+    for (int64_t at = 0; at < count; at += DEPTH) {
+        const int64_t block = (first + at) / DEPTH;
+        float factor[OQ_PANEL_ROWS];
+        for (int64_t i = 0; i < n; i++) factor[i] = by[block] * oq_panel_group_scale(job, row + i, block);
+        e->scaled[n](a + at * 4, job->lda, b + at * 4 * e->nr,
+                     oq_min_i64(DEPTH, count - at) / OQ_PANEL_UNROLL, c, factor);
+    }
+}
+
+/* Rows [row, row + rows) by dwords [first, first + count) of a panel, decoded in b, onto c. */
+static void multiply_piece(const oq_panel_job *job, const char *b, char *c, int64_t panel, int64_t row,
+                           int64_t rows, int64_t first, int64_t count)
+{
+    const oq_panel_engine *const e = job->engine;
+    const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
+    for (int64_t i = 0, n; i < rows; i += n) {
+        char *const at = c + (size_t)(i * e->nr) * 4;
+        n = oq_ceil_div(rows - i, oq_ceil_div(rows - i, e->mr)); /* tiles of nearly one height */
+        if (job->scaled)
+            multiply_scaled(job, b, at, panel, row + i, n, first, count);
+        else
+            e->micro[n](a + (size_t)i * job->lda, job->lda, b, count / OQ_PANEL_UNROLL, at, first > 0);
+    }
+}
+
 /* A few neighbouring panels of columns for one block of rows: a piece of A is taken from L2 for each of them. */
 static void multiply(void *user, int64_t task, int worker)
 {
@@ -197,19 +237,15 @@ static void multiply(void *user, int64_t task, int worker)
     _Alignas(64) char buffer[OQ_PANEL_CHUNK * OQ_PANEL_MAX_NR * 4];
     _Alignas(64) char c[OQ_PANEL_GROUP * OQ_PANEL_ROWS * OQ_PANEL_MAX_NR * 4];
     const size_t c_bytes = (size_t)(rows * e->nr) * 4; /* of one panel */
-    if (job->few) memset(c, 0, (size_t)panels * c_bytes);
+    if (job->few || job->scaled) memset(c, 0, (size_t)panels * c_bytes);
     for (int64_t p = 0; job->few && p < panels; p++)
         e->few(job, (float *)(void *)(c + (size_t)p * c_bytes), panel_of(job, panel, run, p));
     for (int64_t first = job->few ? depth : 0; first < depth; first += OQ_PANEL_CHUNK) {
         const int64_t count = oq_min_i64(OQ_PANEL_CHUNK, depth - first);
-        const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
         for (int64_t p = 0; p < panels; p++) {
-            const void *const b = e->decode(job, buffer, panel_of(job, panel, run, p), first, count);
-            for (int64_t i = 0, n; i < rows; i += n) {
-                n = oq_ceil_div(rows - i, oq_ceil_div(rows - i, e->mr)); /* tiles of nearly one height */
-                e->micro[n](a + (size_t)i * job->lda, job->lda, b, count / OQ_PANEL_UNROLL,
-                            c + (size_t)p * c_bytes + (size_t)(i * e->nr) * 4, first > 0);
-            }
+            const int64_t at = panel_of(job, panel, run, p);
+            multiply_piece(job, e->decode(job, buffer, at, first, count), c + (size_t)p * c_bytes, at, row,
+                           rows, first, count);
         }
     }
     for (int64_t p = 0; p < run; p++)
@@ -236,6 +272,7 @@ static void job_init(oq_panel_job *job, const oq_panel_engine *engine, const oq_
         job->block_scale = (const float *)(packed + l->block_scale);
     else if (spec->scheme.weight->planes & 1u << OQ_PLANE_SCALE)
         job->col_scale = (const float *)(packed + l->col_scale);
+    job->scaled = engine->scaled && l->block_cols;
     if (engine->step == 4) job->correction = (const int32_t *)(packed + l->correction);
     job->panels = packed + l->panels;
 }

@@ -15,11 +15,15 @@ enum {
     OQ_PANEL_ROWS = 192,   /* rows of y per task at most; a multiple of every mr */
     OQ_PANEL_GROUP = 4,    /* panels per task at most */
     OQ_PANEL_FEW = 16,     /* rows of x at most that are few */
+    OQ_PANEL_BLOCK_K = 128, /* k under one scale where there are several */
     OQ_PANEL_SUPER = 768   /* rows of x that are prepared at once; bounds the scratch */
 };
 
 /* c[rows][nr] = (onto: +=) a[rows][4 * rounds dwords] . b[4 * rounds][nr dwords]; rows of a are `lda` bytes apart. */
 typedef void (*oq_panel_micro)(const void *a, size_t lda, const void *b, int64_t rounds, void *c, int64_t onto);
+
+/* c[r][nr] += factor[r] * (a[r] . b), for the k of one block. */
+typedef void (*oq_panel_micro_scaled)(const void *a, size_t lda, const void *b, int64_t rounds, void *c, const float *factor);
 
 typedef struct oq_panel_job oq_panel_job;
 
@@ -31,6 +35,9 @@ typedef struct oq_panel_engine {
     bool integers; /* accumulators are int32 */
     const oq_dtype *plain;       /* rows of this type are A as they are, where activations stay plain; NULL: none */
     const oq_panel_micro *micro; /* [mr + 1], indexed by the number of rows; [0] unused */
+    /* The same where a panel's columns share a scale for each OQ_PANEL_BLOCK_K of k, and rows of x may have one, too (behind
+     * their A): operands are codes, scales multiply sums. NULL: decode and prologue multiply them into the operands. */
+    const oq_panel_micro_scaled *scaled;
     /* Row `row` of x (0 is the job's first) into job->a and job->row_scale. */
     void (*prologue)(const oq_panel_job *job, int64_t row);
     /* Dwords [first, first + count) of k of a panel as the microkernel's B; returns where they are: in `buffer`, or in
@@ -52,6 +59,7 @@ typedef struct oq_panel_layout {
     size_t  element, panel_bytes;
     size_t  input_scale, col_scale, correction, block_scale, panels, total;
     int64_t block_cols;       /* block scales per row of blocks; 0: none */
+    size_t  row_scales;       /* bytes behind a row of A for a scale of each of its groups; 0: none */
 } oq_panel_layout;
 
 struct oq_panel_job {
@@ -70,12 +78,21 @@ struct oq_panel_job {
     float         *row_scale;    /* [rows]; read only where activations are quantized */
     const oq_rows_args *before;  /* what leads to x, from the job's first row on; NULL: nothing */
     bool           prepared;     /* `before` writes A itself, or x is A */
+    bool           scaled;       /* sums are scaled block by block: engine->scaled multiplies */
     bool           few;          /* rows are few: engine->few multiplies them */
     int64_t        first, rows;  /* rows of x in this round */
     int64_t        units;        /* panels, or pairs of panels of a GLU */
     int64_t        block, group; /* rows and units per task */
 };
 
+/* The scales along k of a panel whose columns share them. */
+const float *oq_panel_block_scales(const oq_panel_job *job, int64_t panel);
+/* That of a row of A in a block of k; 1: it has none. */
+static inline float oq_panel_group_scale(const oq_panel_job *job, int64_t row, int64_t block)
+{
+    const char *const scales = job->a + (size_t)row * job->lda + (size_t)job->layout.depth * 4;
+    return job->layout.row_scales ? ((const float *)(const void *)scales)[block] : 1.0f;
+}
 void   oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *spec, oq_panel_layout *out);
 size_t oq_panel_packed_bytes(const oq_panel_engine *engine, const oq_linear_spec *spec);
 void   oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *src, const oq_linear_spec *spec);
@@ -170,6 +187,13 @@ static inline bool oq_panel_fp8_unfolded(const oq_linear_spec *spec)
 {
     return oq_panel_scaled(spec, &oq_dtype_f8_e4m3) && spec->scheme.weight->block_k == 0 &&
            spec->scheme.act_scale != OQ_ACT_DYNAMIC_GROUP;
+}
+
+/* The same where sums are scaled block by block: a panel's columns are all of one block then. */
+static inline bool oq_panel_fp8_blocks(const oq_linear_spec *spec)
+{
+    return oq_panel_scaled(spec, &oq_dtype_f8_e4m3) && spec->scheme.weight->block_k == OQ_PANEL_BLOCK_K &&
+           spec->scheme.weight->block_n % OQ_PANEL_MAX_NR == 0;
 }
 
 /* Every format, at rest as it is; activations plain or in groups, whose scales go into the numbers. */

@@ -13,25 +13,41 @@ enum { NR = 32, STEP = 2 };
 
 MICRO_TABLE(micro_f32, "vfmadd231ps")
 
-/* Codes as bf16: the upper half of an e4m3 number in f32 is all of it. */
-static float codes_prologue(const oq_panel_job *job, int64_t row, uint16_t *a)
+/* Columns [first, first + count) of a row as e4m3 codes in bf16: the upper half of an e4m3 number in f32 is all of it. */
+static void codes_of(const oq_tensor *x, int64_t row, int64_t first, int64_t count, float scale, uint16_t *a)
 {
-    const oq_tensor *const x = &job->args->x;
-    const int64_t k = job->args->spec->k;
-    const float amax = view_amax(x, row, k), scale = e4m3_scale(job, amax);
-    if (amax != amax) {
-        memset(a, 0, (size_t)k * sizeof *a);
-        return scale;
-    }
-    for (int64_t first = 0; first < k; first += ROW_CHUNK) {
-        const int64_t n = k - first < ROW_CHUNK ? k - first : ROW_CHUNK;
+    for (int64_t end = first + count; first < end; first += ROW_CHUNK) {
+        const int64_t n = end - first < ROW_CHUNK ? end - first : ROW_CHUNK;
         const oq_tensor piece = oq_tensor_cols(*x, first, n);
         float part[ROW_CHUNK];
         row_load(part, &piece, row, n);
         for (int64_t i = 0; i < n; i++)
             a[first + i] = (uint16_t)(oq_f32_bits(e4m3_nearest(part[i] / scale)) >> 16);
     }
+}
+
+/* The same under the scale of these columns, which is returned; NaN: the codes are zero. */
+static float codes_scaled(const oq_panel_job *job, int64_t row, int64_t first, int64_t count, uint16_t *a)
+{
+    const oq_tensor *const x = &job->args->x, piece = oq_tensor_cols(*x, first, count);
+    const float amax = view_amax(&piece, row, count), scale = e4m3_scale(job, amax);
+    if (amax != amax)
+        memset(a + first, 0, (size_t)count * sizeof *a);
+    else
+        codes_of(x, row, first, count, scale, a);
     return scale;
+}
+
+/* A whole row under one scale; or, where sums are scaled block by block, under one for each block, behind the row. */
+static float codes_prologue(const oq_panel_job *job, int64_t row, uint16_t *a)
+{
+    const int64_t k = job->args->spec->k;
+    if (!job->layout.row_scales) return codes_scaled(job, row, 0, k, a);
+    float *const scale = (float *)(void *)(a + job->layout.depth * STEP);
+    for (int64_t first = 0; first < k; first += OQ_PANEL_BLOCK_K)
+        scale[first / OQ_PANEL_BLOCK_K] =
+            codes_scaled(job, row, first, k - first < OQ_PANEL_BLOCK_K ? k - first : OQ_PANEL_BLOCK_K, a);
+    return 1.0f;
 }
 
 static void prologue_bf16(const oq_panel_job *job, int64_t row)
@@ -178,6 +194,16 @@ static void split_i8(float *even, float *odd, const char *src)
     _mm512_store_ps(odd, _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 24)));
 }
 
+/* Numbers of k from `first` on times their blocks' scales. */
+static void scale_blocks(const oq_panel_job *job, float *numbers, int64_t panel, int64_t first, int64_t count)
+{
+    const float *const scale = oq_panel_block_scales(job, panel);
+    for (int64_t k = 0; k < count; k++) {
+        const __m512 by = _mm512_set1_ps(scale[(first + k) / OQ_PANEL_BLOCK_K]);
+        for (int64_t c = 0; c < NR; c += 16, numbers += 16) _mm512_store_ps(numbers, _mm512_mul_ps(_mm512_load_ps(numbers), by));
+    }
+}
+
 static const void *decode_f32(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first,
                               int64_t count)
 {
@@ -194,6 +220,7 @@ static const void *decode_f32(const oq_panel_job *job, void *buffer, int64_t pan
             else
                 split_codes(even, odd, src);
         }
+    if (job->block_scale) scale_blocks(job, buffer, panel, first, count);
     return buffer;
 }
 

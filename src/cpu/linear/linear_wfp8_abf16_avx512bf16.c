@@ -3,7 +3,7 @@
 
 static bool accepts(const oq_linear_spec *spec)
 {
-    return oq_panel_fp8_unfolded(spec) && !spec->scheme.act;
+    return (oq_panel_fp8_unfolded(spec) || oq_panel_fp8_blocks(spec)) && !spec->scheme.act;
 }
 
 const oq_linear_kernel oq_linear_wfp8_abf16_avx512bf16 = {.name = "linear_wfp8_abf16_avx512bf16",
