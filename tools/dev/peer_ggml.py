@@ -3,6 +3,7 @@ libggml-python carries: built for this processor where a compiler was at hand wh
 import ctypes
 import importlib.metadata
 import importlib.util
+import math
 import os
 
 import numpy as np
@@ -88,9 +89,11 @@ class Product:
         self.ggml, self.type, self.shape = ggml, TYPES[name], (m, n, k)
         self.contexts, self.buffers = [], []
         rng = np.random.default_rng(1)
-        w, x = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((n, k), (m, k)))
-        codes = np.zeros(n * ggml.row_size(self.type, k), np.uint8)
-        ggml.quantize(self.type, w.ctypes.data, codes.ctypes.data, 0, n, k, None)
+        few = math.gcd(n, 64)  # rows that repeat
+        w, x = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((few, k), (m, k)))
+        codes = np.zeros((few, ggml.row_size(self.type, k)), np.uint8)
+        ggml.quantize(self.type, w.ctypes.data, codes.ctypes.data, 0, few, k, None)
+        codes = np.tile(codes, (n // few, 1))
         for kind in (*ggml.extra, ggml.plain):
             weights, rest = ggml.context(), ggml.context()
             self.contexts += [weights, rest]
