@@ -22,20 +22,30 @@ OQ_INLINE float sums_total(const vf *s)
     return v_sum(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])));
 }
 
+/* Vectors of ROW_SUMS * VF numbers from `at` on; of BF16 those of even and of odd places apart, which sums do not mind. */
+OQ_INLINE void sums_get(vf *v, const void *x, bool bf16, int64_t at)
+{
+    if (bf16) {
+        v_load_bf16_apart((const uint16_t *)x + at, &v[0], &v[1]);
+        v_load_bf16_apart((const uint16_t *)x + at + 2 * VF, &v[2], &v[3]);
+        return;
+    }
+    OQ_UNROLL
+    for (int i = 0; i < ROW_SUMS; i++) v[i] = v_load((const float *)x + at + i * VF);
+}
+
 OQ_INLINE float sum_of_squares(const void *x, bool bf16, int64_t first, int64_t n)
 {
-    vf s[ROW_SUMS] = {v_zero(), v_zero(), v_zero(), v_zero()};
+    vf s[ROW_SUMS] = {v_zero(), v_zero(), v_zero(), v_zero()}, a[ROW_SUMS];
     int64_t j = 0;
     for (; j + ROW_SUMS * VF <= n; j += ROW_SUMS * VF) {
+        sums_get(a, x, bf16, first + j);
         OQ_UNROLL
-        for (int i = 0; i < ROW_SUMS; i++) {
-            const vf a = v_get(x, bf16, first + j + i * VF, VF);
-            s[i] = v_fma(a, a, s[i]);
-        }
+        for (int i = 0; i < ROW_SUMS; i++) s[i] = v_fma(a[i], a[i], s[i]);
     }
     for (; j < n; j += VF) {
-        const vf a = v_get(x, bf16, first + j, n - j);
-        s[0] = v_fma(a, a, s[0]);
+        a[0] = v_get(x, bf16, first + j, n - j);
+        s[0] = v_fma(a[0], a[0], s[0]);
     }
     return sums_total(s);
 }
@@ -44,13 +54,14 @@ OQ_INLINE float sum_of_squares(const void *x, bool bf16, int64_t first, int64_t 
 OQ_INLINE float row_mean(const void *x, bool bf16, int64_t n)
 {
     float x0[VF];
-    vf s[ROW_SUMS] = {v_zero(), v_zero(), v_zero(), v_zero()};
+    vf s[ROW_SUMS] = {v_zero(), v_zero(), v_zero(), v_zero()}, a[ROW_SUMS];
     v_store(x0, v_get(x, bf16, 0, 1));
-    const vf shift = v_set(x0[0]);
+    const vf shift = v_set(x0[0]), one = v_set(1.0f);
     int64_t j = 0;
     for (; j + ROW_SUMS * VF <= n; j += ROW_SUMS * VF) {
+        sums_get(a, x, bf16, j);
         OQ_UNROLL
-        for (int i = 0; i < ROW_SUMS; i++) s[i] = v_add(s[i], v_sub(v_get(x, bf16, j + i * VF, VF), shift));
+        for (int i = 0; i < ROW_SUMS; i++) s[i] = v_fma(v_sub(a[i], shift), one, s[i]); /* other ports than v_add's */
     }
     for (; j < n; j += VF) s[0] = v_add(s[0], keep_first(v_sub(v_get(x, bf16, j, n - j), shift), n - j));
     return x0[0] + sums_total(s) / (float)n;
@@ -58,18 +69,19 @@ OQ_INLINE float row_mean(const void *x, bool bf16, int64_t n)
 
 OQ_INLINE float row_variance(const void *x, bool bf16, int64_t n, vf mean)
 {
-    vf s[ROW_SUMS] = {v_zero(), v_zero(), v_zero(), v_zero()};
+    vf s[ROW_SUMS] = {v_zero(), v_zero(), v_zero(), v_zero()}, a[ROW_SUMS];
     int64_t j = 0;
     for (; j + ROW_SUMS * VF <= n; j += ROW_SUMS * VF) {
+        sums_get(a, x, bf16, j);
         OQ_UNROLL
         for (int i = 0; i < ROW_SUMS; i++) {
-            const vf a = v_sub(v_get(x, bf16, j + i * VF, VF), mean);
-            s[i] = v_fma(a, a, s[i]);
+            a[i] = v_sub(a[i], mean);
+            s[i] = v_fma(a[i], a[i], s[i]);
         }
     }
     for (; j < n; j += VF) {
-        const vf a = keep_first(v_sub(v_get(x, bf16, j, n - j), mean), n - j);
-        s[0] = v_fma(a, a, s[0]);
+        a[0] = keep_first(v_sub(v_get(x, bf16, j, n - j), mean), n - j);
+        s[0] = v_fma(a[0], a[0], s[0]);
     }
     return sums_total(s) / (float)n;
 }

@@ -40,6 +40,101 @@ typedef struct row_types { /* which tensors are BF16: constants where this is us
     bool x, r, h, gate, scale, shift;
 } row_types;
 
+/* ---- 2 VF numbers at a time, those of even and of odd places apart, where x, r and h are BF16 ------------- */
+
+OQ_INLINE void get_apart(vf *v, const void *row, bool bf16, int64_t j)
+{
+    if (bf16)
+        v_load_bf16_apart((const uint16_t *)row + j, &v[0], &v[1]);
+    else
+        v_load_apart((const float *)row + j, &v[0], &v[1]);
+}
+
+/* v is what arithmetic gave, so a NaN is quiet; `sure`: of BF16 operands alone, so its lower half is zero. */
+OQ_INLINE vf rounded(vf v, bool sure)
+{
+    return v_upper_half(sure ? v_bf16_bits_of_number(v) : v_bf16_bits_of_result(v));
+}
+
+OQ_INLINE void put_apart(void *row, int64_t j, const vf *v, bool sure)
+{
+    uint16_t *const to = (uint16_t *)row + j;
+    if (sure)
+        v_store_bf16_apart(to, v[0], v[1]);
+    else
+        v_store_halves_apart(to, v_bf16_bits_of_result(v[0]), v_bf16_bits_of_result(v[1]));
+}
+
+/* As normed, whose weight and bias a `sure` norm has not. */
+OQ_INLINE void normed_apart(oq_row_norm_kind kind, const oq_row_norm *norm, row_stats s, vf *v, int64_t j, bool sure)
+{
+    vf weight[2] = {v_set(1.0f), v_set(1.0f)}, bias[2] = {v_zero(), v_zero()};
+    if (kind == OQ_NO_NORM) return;
+    if (!sure && norm->weight) v_load_apart(norm->weight + j, &weight[0], &weight[1]);
+    if (!sure && kind == OQ_LAYER_NORM && norm->bias) v_load_apart(norm->bias + j, &bias[0], &bias[1]);
+    OQ_UNROLL
+    for (int i = 0; i < 2; i++) {
+        if (kind == OQ_RMS_NORM) {
+            v[i] = v_mul(v[i], v_set(s.scale));
+            if (norm->round_before_weight) v[i] = rounded(v[i], sure);
+            if (!sure) v[i] = v_mul(v[i], weight[i]);
+        } else {
+            v[i] = v_mul(v_sub(v[i], v_set(s.mean)), v_set(s.scale));
+            if (!sure) v[i] = v_fma(v[i], weight[i], bias[i]);
+        }
+        v[i] = rounded(v[i], sure);
+    }
+}
+
+/* x += gate * r_norm(r), from the first column on; returns where whole vectors end. */
+OQ_INLINE int64_t residual_apart(const oq_row_norm *norm, row_stats s, void *x, const void *r, const void *gate,
+                                 int64_t n, oq_row_norm_kind kind, const row_types t, bool sure)
+{
+    int64_t j = 0;
+    for (; j + 2 * VF <= n; j += 2 * VF) {
+        vf v[2], g[2], old[2];
+        get_apart(v, r, true, j);
+        get_apart(old, x, true, j);
+        normed_apart(kind, norm, s, v, j, sure);
+        if (gate) get_apart(g, gate, t.gate, j);
+        OQ_UNROLL
+        for (int i = 0; i < 2; i++) {
+            if (gate) v[i] = rounded(v_mul(g[i], v[i]), sure);
+            v[i] = v_add(old[i], v[i]);
+        }
+        put_apart(x, j, v, sure);
+    }
+    return j;
+}
+
+/* h = norm(x) * (one + scale) + shift, likewise. */
+OQ_INLINE int64_t result_apart(const oq_rows_args *a, row_stats s, void *h, const void *x, const void *scale,
+                               const void *shift, oq_row_norm_kind kind, const row_types t, bool sure)
+{
+    const vf one = v_set(a->one);
+    int64_t j = 0;
+    for (; j + 2 * VF <= a->x.cols; j += 2 * VF) {
+        vf v[2], by[2], plus[2];
+        get_apart(v, x, true, j);
+        normed_apart(kind, &a->norm, s, v, j, sure);
+        if (scale) get_apart(by, scale, t.scale, j);
+        if (shift) get_apart(plus, shift, t.shift, j);
+        OQ_UNROLL
+        for (int i = 0; i < 2; i++) {
+            if (scale) v[i] = v_mul(v[i], v_add(one, by[i]));
+            if (shift) v[i] = v_add(v[i], plus[i]);
+        }
+        put_apart(h, j, v, sure);
+    }
+    return j;
+}
+
+/* Is every operand of such a row BF16? */
+OQ_INLINE bool is_sure(const oq_row_norm *norm, bool types)
+{
+    return types && (norm->kind == OQ_NO_NORM || (!norm->weight && !norm->bias));
+}
+
 /* x += gate * r_norm(r) */
 OQ_INLINE void residual_row(const oq_rows_args *a, int64_t i, oq_row_norm_kind kind, const row_types t)
 {
@@ -47,7 +142,11 @@ OQ_INLINE void residual_row(const oq_rows_args *a, int64_t i, oq_row_norm_kind k
     const void *const r = oq_elem_row(&a->r, i), *const gate = operand_row(&a->gate, i);
     void *const x = oq_elem_row(&a->x, i);
     const row_stats s = kind ? stats_of(&a->r_norm, r, t.r, n) : (row_stats){0};
-    for (int64_t j = 0; j < n; j += VF) {
+    int64_t j = 0;
+    if (t.x && t.r)
+        j = is_sure(&a->r_norm, t.gate) ? residual_apart(&a->r_norm, s, x, r, gate, n, kind, t, true)
+                                        : residual_apart(&a->r_norm, s, x, r, gate, n, kind, t, false);
+    for (; j < n; j += VF) {
         vf v = normed(kind, &a->r_norm, s, v_get(r, t.r, j, n - j), t.r, j, n - j);
         if (gate) v = v_mul(v_get(gate, t.gate, j, n - j), v);
         if (gate && t.x) v = v_round_bf16(v);
@@ -64,7 +163,11 @@ OQ_INLINE void result_row(const oq_rows_args *a, int64_t i, oq_row_norm_kind kin
     void *const h = oq_elem_row(&a->h, i);
     const row_stats s = kind ? stats_of(&a->norm, x, t.x, n) : (row_stats){0};
     const vf one = v_set(a->one);
-    for (int64_t j = 0; j < n; j += VF) {
+    int64_t j = 0;
+    if (t.x && t.h)
+        j = is_sure(&a->norm, t.scale && t.shift) ? result_apart(a, s, h, x, scale, shift, kind, t, true)
+                                                  : result_apart(a, s, h, x, scale, shift, kind, t, false);
+    for (; j < n; j += VF) {
         vf v = normed(kind, &a->norm, s, v_get(x, t.x, j, n - j), t.h, j, n - j);
         if (scale) v = v_mul(v, v_add(one, v_get(scale, t.scale, j, n - j)));
         if (shift) v = v_add(v, v_get(shift, t.shift, j, n - j));

@@ -195,10 +195,25 @@ OQ_INLINE __m256i v_bf16_bits_of_number(vf x)
     return _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
 }
 
+OQ_INLINE __m256i v_bf16_bits_of_result(vf x)
+{
+    return v_bf16_bits(x);
+}
+
+OQ_INLINE vf v_upper_half(__m256i bits)
+{
+    return _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32((int)0xffff0000u)));
+}
+
+OQ_INLINE void v_store_halves_apart(uint16_t *p, __m256i even, __m256i odd)
+{
+    const __m256i low = _mm256_srli_epi32(even, 16);
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm256_blend_epi16(low, odd, 0xaa));
+}
+
 OQ_INLINE void v_store_bf16_apart(uint16_t *p, vf even, vf odd)
 {
-    const __m256i low = _mm256_srli_epi32(v_bf16_bits_of_number(even), 16);
-    _mm256_storeu_si256((__m256i *)(void *)p, _mm256_blend_epi16(low, v_bf16_bits_of_number(odd), 0xaa));
+    v_store_halves_apart(p, v_bf16_bits_of_number(even), v_bf16_bits_of_number(odd));
 }
 
 OQ_INLINE vf v_add_exponent(vf p, vf shifted)

@@ -183,10 +183,30 @@ OQ_INLINE __m512i v_bf16_bits_of_number(vf x)
                                  _mm512_set1_epi32(-1));
 }
 
+/* As v_bf16_bits for a number or any quiet NaN. */
+OQ_INLINE __m512i v_bf16_bits_of_result(vf x)
+{
+    const __m512i u = _mm512_castps_si512(x);
+    const __mmask16 number = _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q);
+    const __mmask16 odd = _mm512_mask_test_epi32_mask(number, u, _mm512_set1_epi32(0x10000));
+    const __m512i below = _mm512_mask_add_epi32(u, number, u, _mm512_set1_epi32(0x7fff));
+    return _mm512_mask_sub_epi32(below, odd, below, _mm512_set1_epi32(-1));
+}
+
+/* The number that the upper halves are. */
+OQ_INLINE vf v_upper_half(__m512i bits)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000u)));
+}
+
+OQ_INLINE void v_store_halves_apart(uint16_t *p, __m512i even, __m512i odd)
+{
+    _mm512_storeu_si512(p, _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(even, 16), odd));
+}
+
 OQ_INLINE void v_store_bf16_apart(uint16_t *p, vf even, vf odd)
 {
-    const __m512i low = _mm512_srli_epi32(v_bf16_bits_of_number(even), 16);
-    _mm512_storeu_si512(p, _mm512_mask_blend_epi16(0xaaaaaaaau, low, v_bf16_bits_of_number(odd)));
+    v_store_halves_apart(p, v_bf16_bits_of_number(even), v_bf16_bits_of_number(odd));
 }
 
 /* p 2^n for whole n, given as n + 1.5 2^23; the result is a normal number. */
