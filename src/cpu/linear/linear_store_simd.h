@@ -4,7 +4,10 @@
 #include "cpu/linear/linear_panel.h"
 #include "cpu/vec/vec_math.h"
 
-enum { VECTORS = OQ_PANEL_MAX_NR / VF };
+enum {
+    VECTORS = OQ_PANEL_MAX_NR / VF,
+    FETCH_ROWS = 12 /* ahead */
+};
 
 typedef struct columns { /* of one panel */
     int64_t first, count;
@@ -43,6 +46,19 @@ OQ_INLINE vf stored(vf x, bool bf16)
     return bf16 ? v_round_bf16(x) : x;
 }
 
+/* As the separate operation has it. */
+OQ_INLINE vf activated(oq_unary unary, vf x, bool to_bf16)
+{
+    return to_bf16 ? v_unary_short(unary, x) : v_unary(unary, x);
+}
+
+/* A line of row i, on its way while the rows before it are stored: rows are too far apart for the hardware to see them
+ * coming. */
+OQ_INLINE void fetch(const oq_tensor *t, int64_t i, int64_t col)
+{
+    __builtin_prefetch((const char *)oq_elem_row(t, i) + (size_t)col * t->dtype->bytes, 1);
+}
+
 /* One panel, or with a GLU the pair of panels whose accumulators are c and second. `post` and `unary` are constants. */
 OQ_INLINE void store(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row,
                      int64_t count, oq_post_kind post, oq_unary unary)
@@ -57,16 +73,18 @@ OQ_INLINE void store(const oq_panel_job *job, const void *c, const void *second,
     if (glu) columns_of(job, panel + job->layout.n_panels / 2, &at2);
     for (int64_t r = 0; r < count; r++) {
         const int64_t i = job->first + row + r;
+        if (r + FETCH_ROWS < count) fetch(y, i + FETCH_ROWS, at.first);
+        if (add && r + FETCH_ROWS < count) fetch(&p->residual, i + FETCH_ROWS, at.first);
         void *const to = oq_elem_row(y, i);
         const void *const residual = add ? oq_elem_row(&p->residual, i) : NULL;
         const void *const gate = gated ? oq_elem_row(&p->gate, p->gate.rows == 1 ? 0 : i) : NULL;
         for (int64_t v = 0; v * VF < at.count; v++) {
             const int64_t j = at.first + v * VF, n = at.count - v * VF;
             vf x = product_at(job, &at, c, row, r, v);
-            if (post == OQ_POST_UNARY) x = v_unary(unary, stored(x, yb));
+            if (post == OQ_POST_UNARY) x = activated(unary, stored(x, yb), yb);
             if (glu) {
                 const vf other = stored(product_at(job, &at2, second, row, r, v), yb);
-                x = v_mul(stored(v_unary(unary, stored(x, yb)), yb), other);
+                x = v_mul(stored(activated(unary, stored(x, yb), yb), yb), other);
             }
             if (add) {
                 x = stored(x, yb);

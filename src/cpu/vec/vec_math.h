@@ -70,6 +70,18 @@ OQ_INLINE vf v_silu_short(vf x)
     return v_mul(x, v_inverse_short(v_add(v_set(1.0f), p)));
 }
 
+/* x / (1 + 2^u) within 2^-12.6 of it: for results that are rounded to bf16 next. */
+OQ_INLINE vf v_swish_short(vf x, vf u)
+{
+    u = v_max(v_set(-126.0f), v_min(v_set(200.0f), u)); /* a NaN in the second place passes */
+    const vf n = v_rint(u), r = v_sub(u, n);
+    vf p = v_set(5.517167e-2f);
+    p = v_fma(p, r, v_set(2.4261113e-1f));
+    p = v_fma(p, r, v_set(6.9326097e-1f));
+    p = v_scale2(v_fma(p, r, v_set(9.9992806e-1f)), n);
+    return v_mul(x, v_inverse_short(v_add(v_set(1.0f), p))); /* of infinity: 0 */
+}
+
 /* Within 3 ulp: an odd polynomial below 0.625 (relative error 4.4e-9), 1 - 2 / (e^2x + 1) above. */
 OQ_INLINE vf v_tanh(vf x)
 {
@@ -117,6 +129,13 @@ OQ_INLINE vf v_gelu_erf(vf x)
     return v_if_less(x, v_zero(), tail, v_if_less(v_set(14.0f), x, x, v_sub(x, tail)));
 }
 
+/* v_gelu_tanh, short as above. */
+OQ_INLINE vf v_gelu_tanh_short(vf x)
+{
+    const vf cubic = v_fma(v_mul(v_set(0.044715f), v_mul(x, x)), x, x);
+    return v_swish_short(x, v_mul(cubic, v_set(-2.3022082f)));
+}
+
 /* `kind` is a constant where this is used, so one branch remains. */
 OQ_INLINE vf v_unary(oq_unary kind, vf x)
 {
@@ -135,6 +154,24 @@ OQ_INLINE vf v_unary(oq_unary kind, vf x)
         break;
     }
     return x;
+}
+
+/* The same for a result that is rounded to bf16 next. */
+OQ_INLINE vf v_unary_short(oq_unary kind, vf x)
+{
+    switch (kind) {
+    case OQ_SILU:
+        return v_swish_short(x, v_mul(x, v_set(-1.44269504f)));
+    case OQ_GELU_TANH:
+        return v_gelu_tanh_short(x);
+    case OQ_QUICK_GELU:
+        return v_swish_short(x, v_mul(x, v_set(-2.4554670f)));
+    case OQ_GELU_ERF:
+    case OQ_TANH:
+    case OQ_N_UNARY:
+        break;
+    }
+    return v_unary(kind, x);
 }
 
 #endif
