@@ -14,7 +14,7 @@
 #include <math.h>
 
 #define MAX_DIM     512
-#define Q_ROWS      (TILE_ROWS == 32 ? 32 : 24) /* a multiple of every TILE_ROWS */
+#define Q_ROWS      (TILE_ROWS == 32 ? 32 : 48) /* of a task; a multiple of every TILE_ROWS */
 #define KEYS        320
 #define LOG2_E      1.44269504f
 #define GROUP_BYTES (1u << 20) /* of packed K and V at a time, but at least one key head */
