@@ -63,6 +63,7 @@ static inline int64_t few_rows_of(const oq_linear_spec *spec)
 static inline int few_column(few_kind kind, int bytes, int d, int e)
 {
     const int byte = e / 2, high = e % 2, q4_0 = 16 / bytes, q4_k = 32 / bytes; /* lanes of a run of low nibbles */
+    if (kind < FEW_CODES) return 32 * (d / 8) + 8 * e + d % 8; /* bytes that become words within their quarter */
     if (kind == FEW_Q4_0) return 32 * (d / q4_0) + 16 * high + bytes * (d % q4_0) + byte;
     if (kind == FEW_Q4_K) return 64 * (d / q4_k) + 32 * high + bytes * (d % q4_k) + byte;
     return 2 * bytes * d + e;
@@ -155,6 +156,11 @@ OQ_INLINE few_dwords few_gather(const uint8_t *p, int stride)
 }
 #endif
 
+OQ_INLINE __m256 eight_bytes(uint64_t bytes)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes)));
+}
+
 /* ---- a piece of a row of W and up to four rows of x ------------------------------------------------------- */
 
 typedef struct few_piece {
@@ -163,6 +169,9 @@ typedef struct few_piece {
     const void *x; /* column `first` of the first row, f32 or bf16, in the kind's order; few_ld from row to row */
     int64_t row, first, count; /* of W */
     int64_t ahead;             /* bytes from codes at hand to those that should be under way */
+    const void *bytes; /* tables of codes of a byte, where a kind has them */
+    const float *sums; /* of x in the piece's groups, sums_ld from row to row; where offsets are taken off sums */
+    int64_t sums_ld;
     float table[16];
 } few_piece;
 
@@ -257,6 +266,33 @@ static inline void few_table_init(few_kind kind, few_piece *p)
     for (int i = 0; i < 16; i++) p->table[i] = part.table[i] - (kind == FEW_CODES ? part.offset[0] : 0.0f);
 }
 
+/* ---- sums of x in groups of columns ------------------------------------------------------------------------ */
+
+/* Under an offset, codes times x are a sum that is too large by the offset times the sum of x. Columns of a group; 0: no
+ * sums are needed. */
+static inline int few_sums_group(const oq_linear_spec *spec)
+{
+    const few_kind kind = few_kind_of(spec);
+    return kind == FEW_OFFSETS ? spec->scheme.weight->block_k : kind == FEW_Q4_K ? 32 : 0;
+}
+
+/* Behind a row's sums stands whether one of them is no number. */
+static inline int64_t few_sums_flag(const oq_linear_spec *spec)
+{
+    return (int64_t)oq_align_up((size_t)(spec->k / few_sums_group(spec)), 16);
+}
+
+static inline int64_t few_sums_ld(const oq_linear_spec *spec)
+{
+    return few_sums_group(spec) ? few_sums_flag(spec) + 16 : 0;
+}
+
+/* Of row `row` of the job, behind its rows in the scratch. */
+static inline float *few_sums(const oq_panel_job *job, int64_t row)
+{
+    return (float *)(void *)(job->a + (size_t)job->rows * job->lda) + row * few_sums_ld(job->args->spec);
+}
+
 /* ---- a panel --------------------------------------------------------------------------------------------- */
 
 /* acc[rows] += a piece of a row of W times so many rows of x. */
@@ -286,6 +322,7 @@ static inline void few_batch(const oq_panel_job *job, few_piece *p, few_pieces_f
             memcpy(near_x + (size_t)(m * few_ld(rows, (int64_t)number)) * number,
                    job->a + (size_t)(from + m) * job->lda + (size_t)p->first * number,
                    oq_align_up((size_t)p->count, 16) * number);
+        if (p->sums_ld) p->sums = few_sums(job, from) + p->first / few_sums_group(p->spec);
         for (int64_t col = 0; col < columns; col++) {
             p->row = panel * nr + col;
             pieces(p, acc[col], kind);
@@ -296,10 +333,11 @@ static inline void few_batch(const oq_panel_job *job, few_piece *p, few_pieces_f
 }
 
 /* All rows of x; pieces[rows] is for so many. */
-static inline void few_panel(const oq_panel_job *job, const few_pieces_fn *pieces, float *c, int64_t panel, int64_t nr,
-                             size_t number)
+static inline void few_panel(const oq_panel_job *job, const few_pieces_fn *pieces, const void *bytes, float *c,
+                             int64_t panel, int64_t nr, size_t number)
 {
-    few_piece p = {.spec = job->args->spec, .planes = &job->planes};
+    few_piece p = {.spec = job->args->spec, .planes = &job->planes, .bytes = bytes};
+    if (number == sizeof(uint16_t)) p.sums_ld = few_sums_ld(p.spec);
     const int64_t batches = oq_ceil_div(job->rows, FEW_ROWS), part = oq_ceil_div(job->rows, batches);
     few_table_init(few_kind_of(p.spec), &p);
     for (int64_t from = 0; from < job->rows; from += part) {

@@ -84,11 +84,6 @@ OQ_INLINE void q4_0_body(const few_piece *p, vf *acc, const int rows)
     }
 }
 
-OQ_INLINE __m256 eight_bytes(uint64_t bytes)
-{
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes)));
-}
-
 /* A block has eight sub-blocks of 32; a vector of codes has the low ones of one or two of them, and the high ones of the
  * next. */
 OQ_INLINE void q4_k_body(const few_piece *p, vf *acc, const int rows)
@@ -293,7 +288,7 @@ static inline void any_few(const oq_panel_job *job, float *c, int64_t panel, int
 {
     static const few_pieces_fn pieces[] = {NULL,         few_pieces_1, few_pieces_2, few_pieces_3, few_pieces_4,
                                            few_pieces_5, few_pieces_6, few_pieces_7, few_pieces_8};
-    few_panel(job, pieces, c, panel, nr, sizeof(float));
+    few_panel(job, pieces, NULL, c, panel, nr, sizeof(float));
 }
 
 #endif

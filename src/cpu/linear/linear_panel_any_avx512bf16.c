@@ -36,7 +36,13 @@ static void prologue(const oq_panel_job *job, int64_t row)
         prologue_mx(&job->args->spec->scheme, x, from, k, a);
     else
         memcpy(a, (const uint16_t *)x->data + from * x->ld, (size_t)k * sizeof *a);
-    if (job->few) few_order_pairs(few_kind_of(job->args->spec), a, k);
+    if (!job->few) return;
+    const int group = few_sums_group(job->args->spec);
+    if (group) {
+        float *const sums = few_sums(job, row);
+        sums[few_sums_flag(job->args->spec)] = few_sum_groups(sums, a, k, group) ? 0.0f : 1.0f;
+    }
+    few_order_pairs(few_kind_of(job->args->spec), a, k);
 }
 
 /* dst[i][j] = src[j][i] for 16 x 16 dwords; rows of src are ROW numbers apart, those of dst NR dwords. */
