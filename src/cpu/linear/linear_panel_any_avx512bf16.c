@@ -48,30 +48,10 @@ static void prologue(const oq_panel_job *job, int64_t row)
 /* dst[i][j] = src[j][i] for 16 x 16 dwords; rows of src are ROW numbers apart, those of dst NR dwords. */
 static void transpose16(uint32_t *dst, const uint16_t *src)
 {
-    __m512i r[16], t[16];
+    __m512i r[16];
+    OQ_UNROLL
     for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_si512(src + i * ROW);
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) { /* r[i + 4 q]: dword i of each quarter, rows 4 q ... */
-        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        _mm512_storeu_si512(dst + i * NR, _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88));
-        _mm512_storeu_si512(dst + (i + 8) * NR, _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd));
-        _mm512_storeu_si512(dst + (i + 4) * NR, _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88));
-        _mm512_storeu_si512(dst + (i + 12) * NR, _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd));
-    }
+    v_transpose16(dst, NR, r);
 }
 
 /* The columns that come next, on their way into L2 while the product runs on those at hand. */

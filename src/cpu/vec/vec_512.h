@@ -241,4 +241,36 @@ OQ_INLINE bool v_any_wild(vf x)
     return _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(x), e), e) != 0;
 }
 
+/* dst[i][j] = dword i of r[j], for 16 x 16 dwords; rows of dst are `ld` dwords apart. r is lost. */
+OQ_INLINE void v_transpose16(uint32_t *dst, int64_t ld, __m512i r[16])
+{
+    __m512i t[16];
+    OQ_UNROLL
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    OQ_UNROLL
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    OQ_UNROLL
+    for (int i = 0; i < 4; i++) { /* r[i + 4 q]: dword i of each quarter, rows 4 q ... */
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    OQ_UNROLL
+    for (int i = 0; i < 4; i++) {
+        _mm512_storeu_si512(dst + i * ld, _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88));
+        _mm512_storeu_si512(dst + (i + 8) * ld, _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd));
+        _mm512_storeu_si512(dst + (i + 4) * ld, _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88));
+        _mm512_storeu_si512(dst + (i + 12) * ld, _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd));
+    }
+}
+
 #endif

@@ -38,15 +38,21 @@ OQ_INLINE vf v_exp2(vf x)
     return v_scale2(v_fma(p, r, v_set(1.0f)), n);
 }
 
+/* 2^r for |r| <= 1/2, within 2^-13.7 of it */
+OQ_INLINE vf v_exp2_part_short(vf r)
+{
+    vf p = v_set(5.517167e-2f);
+    p = v_fma(p, r, v_set(2.4261113e-1f));
+    p = v_fma(p, r, v_set(6.9326097e-1f));
+    return v_fma(p, r, v_set(9.9992806e-1f));
+}
+
 /* 2^x as v_exp2, within 2^-13.7 of it: for weights that are rounded to bf16 next. */
 OQ_INLINE vf v_exp2_short(vf x)
 {
     x = v_max(v_set(-200.0f), x);
     const vf n = v_rint(x), r = v_sub(x, n);
-    vf p = v_set(5.517167e-2f);
-    p = v_fma(p, r, v_set(2.4261113e-1f));
-    p = v_fma(p, r, v_set(6.9326097e-1f));
-    return v_scale2(v_fma(p, r, v_set(9.9992806e-1f)), n);
+    return v_scale2(v_exp2_part_short(r), n);
 }
 
 /* x sigmoid(k x) */
@@ -63,10 +69,7 @@ OQ_INLINE vf v_silu_short(vf x)
     vf u = v_mul(x, v_set(-1.44269504f));
     u = v_max(v_set(-126.0f), v_min(v_set(126.0f), u)); /* a NaN in the second place passes */
     const vf n = v_add(u, magic), r = v_sub(u, v_sub(n, magic));
-    vf p = v_set(5.517167e-2f);
-    p = v_fma(p, r, v_set(2.4261113e-1f));
-    p = v_fma(p, r, v_set(6.9326097e-1f));
-    p = v_add_exponent(v_fma(p, r, v_set(9.9992806e-1f)), n);
+    const vf p = v_add_exponent(v_exp2_part_short(r), n);
     return v_mul(x, v_inverse_short(v_add(v_set(1.0f), p)));
 }
 
