@@ -70,6 +70,18 @@ const oq_dtype *const oq_dtype_list[] = {
     &oq_dtype_i8,  &oq_dtype_u8,  &oq_dtype_bool, NULL,
 };
 
+void oq_dtype_round(const oq_dtype *dtype, float *x, size_t n)
+{
+    enum { PIECE = 2048 };
+    float piece[PIECE]; /* room for any of the types */
+    if (dtype == &oq_dtype_f32) return;
+    for (size_t at = 0; at < n; at += PIECE) {
+        const size_t some = n - at < PIECE ? n - at : PIECE;
+        dtype->from_f32(piece, x + at, some);
+        dtype->to_f32(x + at, piece, some);
+    }
+}
+
 const oq_dtype *oq_dtype_find(const char *name)
 {
     for (size_t i = 0; oq_dtype_list[i]; i++)

@@ -23,6 +23,9 @@ extern const oq_dtype oq_dtype_f8_e4m3, oq_dtype_f8_e5m2;
 extern const oq_dtype oq_dtype_i64, oq_dtype_u64, oq_dtype_i32, oq_dtype_u32, oq_dtype_i16, oq_dtype_u16;
 extern const oq_dtype oq_dtype_i8, oq_dtype_u8, oq_dtype_bool;
 
+/* x as `dtype` (a float of 32 bits at most) holds it, in place: from_f32 and to_f32, a piece at a time. */
+void oq_dtype_round(const oq_dtype *dtype, float *x, size_t n);
+
 extern const oq_dtype *const oq_dtype_list[]; /* NULL-terminated */
 const oq_dtype *oq_dtype_find(const char *name); /* by safetensors' spelling, exactly; NULL: unknown */
 

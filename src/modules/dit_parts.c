@@ -33,11 +33,8 @@ oq_status oq_dit_mlp_forward(oq_exec *ex, const oq_dit_mlp *m, oq_tensor x, oq_t
 
 static float rounded(const oq_dtype *type, float x)
 {
-    uint32_t bits = 0; /* room for either type */
-    float y;
-    type->from_f32(&bits, &x, 1);
-    type->to_f32(&y, &bits, 1);
-    return y;
+    oq_dtype_round(type, &x, 1);
+    return x;
 }
 
 /* The exponent is a float32 product and the exponential is rounded from double, which is nearer to torch's than any

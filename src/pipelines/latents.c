@@ -1,8 +1,10 @@
 /* latents.c -- host arithmetic that families share. */
 #include "pipelines/latents.h"
 
+#include "base/size.h"
 #include "sched/noise.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -32,9 +34,9 @@ void oq_values_widen(const oq_dtype *dtype, float *dst, const void *src, int64_t
 
 bool oq_values_finite(const float *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(x[i])) return false;
-    return true;
+    bool finite = true; /* without a way out of the loop, which makes vectors of it */
+    for (int64_t i = 0; i < n; i++) finite &= fabsf(x[i]) <= FLT_MAX;
+    return finite;
 }
 
 static double length(const float *x, int64_t n)
@@ -58,19 +60,17 @@ void oq_latents_guide(float *pos, const float *neg, int64_t n, double scale, dou
 
 float oq_value_round(const oq_dtype *dtype, float x)
 {
-    uint32_t bits = 0; /* room for either type */
-    float y;
-    dtype->from_f32(&bits, &x, 1);
-    dtype->to_f32(&y, &bits, 1);
-    return y;
+    oq_dtype_round(dtype, &x, 1);
+    return x;
 }
 
 void oq_latents_unscale(const oq_dtype *dtype, float *x, int64_t n, double scaling, double shift)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const float divided = oq_value_round(dtype, oq_value_round(dtype, x[i]) / (float)scaling);
-        x[i] = oq_value_round(dtype, divided + (float)shift);
-    }
+    oq_dtype_round(dtype, x, (size_t)n);
+    for (int64_t i = 0; i < n; i++) x[i] /= (float)scaling;
+    oq_dtype_round(dtype, x, (size_t)n);
+    for (int64_t i = 0; i < n; i++) x[i] += (float)shift;
+    oq_dtype_round(dtype, x, (size_t)n);
 }
 
 /* Length of a row in torch's type: summed wide, rounded once. */
@@ -82,10 +82,12 @@ static float row_length(const oq_dtype *dtype, const float *x, int64_t n)
 void oq_latents_guide_plain(const oq_dtype *dtype, float *pos, const float *neg, int64_t n, double scale)
 {
     const float s = (float)scale;
-    for (int64_t i = 0; i < n; i++) {
-        const float away = oq_value_round(dtype, s * oq_value_round(dtype, pos[i] - neg[i]));
-        pos[i] = oq_value_round(dtype, neg[i] + away);
-    }
+    for (int64_t i = 0; i < n; i++) pos[i] -= neg[i];
+    oq_dtype_round(dtype, pos, (size_t)n);
+    for (int64_t i = 0; i < n; i++) pos[i] *= s;
+    oq_dtype_round(dtype, pos, (size_t)n);
+    for (int64_t i = 0; i < n; i++) pos[i] += neg[i];
+    oq_dtype_round(dtype, pos, (size_t)n);
 }
 
 void oq_latents_guide_true(const oq_dtype *dtype, float *pos, const float *neg, int64_t rows, int64_t width,
@@ -95,14 +97,23 @@ void oq_latents_guide_true(const oq_dtype *dtype, float *pos, const float *neg, 
         const float wanted = row_length(dtype, pos, width);
         oq_latents_guide_plain(dtype, pos, neg, width, scale);
         const float ratio = oq_value_round(dtype, wanted / row_length(dtype, pos, width));
-        for (int64_t i = 0; i < width; i++) pos[i] = oq_value_round(dtype, pos[i] * ratio);
+        for (int64_t i = 0; i < width; i++) pos[i] *= ratio;
+        oq_dtype_round(dtype, pos, (size_t)width);
     }
 }
 
 void oq_latents_euler(const oq_dtype *dtype, float *x, const float *v, int64_t n, float dt)
 {
+    enum { PIECE = 2048 };
     const float step = oq_value_round(dtype, dt);
-    for (int64_t i = 0; i < n; i++) x[i] = oq_value_round(dtype, x[i] + oq_value_round(dtype, step * v[i]));
+    float change[PIECE];
+    for (int64_t at = 0; at < n; at += PIECE, x += PIECE, v += PIECE) {
+        const int64_t some = oq_min_i64(n - at, PIECE);
+        for (int64_t i = 0; i < some; i++) change[i] = step * v[i];
+        oq_dtype_round(dtype, change, (size_t)some);
+        for (int64_t i = 0; i < some; i++) x[i] += change[i];
+        oq_dtype_round(dtype, x, (size_t)some);
+    }
 }
 
 void oq_latents_rescale(const oq_dtype *dtype, float *x, int64_t n, int64_t channels, bool planes,

@@ -161,21 +161,15 @@ static double lambda_of(float sigma)
     return log(1.0 - (double)sigma) - log((double)sigma);
 }
 
-static float rounded(const oq_dtype *dtype, float x)
-{
-    uint32_t bits = 0; /* room for either type */
-    float y;
-    dtype->from_f32(&bits, &x, 1);
-    dtype->to_f32(&y, &bits, 1);
-    return y;
-}
-
 /* clean = x - sigma v, with torch's roundings where v is of a narrower type: the factor, then the product. */
 static void to_clean(const oq_dtype *dtype, float sigma, const float *v, const float *x, float *clean,
                      int64_t n)
 {
-    const float factor = rounded(dtype, sigma);
-    for (int64_t i = 0; i < n; i++) clean[i] = x[i] - rounded(dtype, factor * v[i]);
+    float factor = sigma;
+    oq_dtype_round(dtype, &factor, 1);
+    for (int64_t i = 0; i < n; i++) clean[i] = factor * v[i];
+    oq_dtype_round(dtype, clean, (size_t)n);
+    for (int64_t i = 0; i < n; i++) clean[i] = x[i] - clean[i];
 }
 
 typedef struct level {  /* from one noise level to a lower one */
