@@ -2,7 +2,10 @@
  *
  * A code becomes a bf16 number without a table: its bits under those of 128 are 128 + code, of which 128 + zero is
  * subtracted, both exact. So blocks are small (no table to fill, sixteen rows of W and four warps that share k), all of
- * them are there at once, and each warp has several blocks of columns on their way before it needs the first. */
+ * them are there at once, and each warp has several blocks of columns on their way before it needs the first.
+ *
+ * On Hopper such a kernel is launched while the one before it ends, and waits for its results where it starts: the launch
+ * itself is what that saves. */
 #include "cuda/group.cuh"
 
 #define ROWS    16 /* of W, a thread block */
@@ -37,6 +40,15 @@ static __device__ __forceinline__ uint32_t code_pair(uint32_t word, int e, uint3
     uint32_t u;
     memcpy(&u, &d, 4);
     return u;
+}
+
+/* Lets the next kernel begin, and waits for the one before to end. */
+static __device__ __forceinline__ void begin_early()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 /* One block of columns. A word has columns 4q .. + 3 of sixteen columns in its low half and of the next sixteen in its
@@ -81,6 +93,7 @@ __global__ void __launch_bounds__(THREADS, 6) row_kernel(const __grid_constant__
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x / 32, g = lane / 4, q = lane & 3;
     const int64_t n0 = (int64_t)blockIdx.x * ROWS, m0 = (int64_t)blockIdx.y * X_ROWS;
     const int64_t row[2] = {min(n0 + g, a.w.n - 1), min(n0 + g + 8, a.w.n - 1)};
+    begin_early();
     /* results of rows of x beyond the last are not stored */
     const __nv_bfloat16 *const x =
         (const __nv_bfloat16 *)a.x.data + min(m0 + g, a.x.rows - 1) * a.x.ld + 4 * q;
@@ -123,15 +136,21 @@ __global__ void __launch_bounds__(THREADS, 6) row_kernel(const __grid_constant__
 
 /* ---- host side ----------------------------------------------------------------------------------------- */
 
-template <scale_layout L> static bool launch(cudaStream_t stream, const row_args &a)
+template <scale_layout L> static bool launch(cudaStream_t stream, const row_args &a, bool early)
 {
-    const dim3 grid((unsigned)((a.w.n + ROWS - 1) / ROWS), (unsigned)((a.x.rows + X_ROWS - 1) / X_ROWS));
-    row_kernel<L><<<grid, THREADS, 0, stream>>>(a);
-    return true;
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)((a.w.n + ROWS - 1) / ROWS), (unsigned)((a.x.rows + X_ROWS - 1) / X_ROWS));
+    config.blockDim = dim3(THREADS);
+    config.stream = stream;
+    config.attrs = &attribute, config.numAttrs = early ? 1 : 0;
+    return cudaLaunchKernelEx(&config, row_kernel<L>, a) == cudaSuccess;
 }
 
 extern "C" bool oq_cu_group_row(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w,
-                                const float *bias)
+                                const float *bias, bool early)
 {
     const bool plain = w->bits == 4 && w->code == OQ_CU_INT && w->scale_kind == OQ_CU_SCALE_F32;
     if (!plain || w->zero < 0 || w->zero > 127 || x.rows > X_ROWS || !oq_cu_group_small_fits(w, x, y))
@@ -139,11 +158,11 @@ extern "C" bool oq_cu_group_row(cudaStream_t stream, oq_cu_view y, oq_cu_view x,
     const row_args a = {*w, x, y, bias, (int)(w->k / BLOCK_K)};
     switch (w->group) {
     case 128:
-        return launch<F32_1>(stream, a);
+        return launch<F32_1>(stream, a, early);
     case 64:
-        return launch<F32_2>(stream, a);
+        return launch<F32_2>(stream, a, early);
     case 32:
-        return launch<F32_4>(stream, a);
+        return launch<F32_4>(stream, a, early);
     default:
         return false;
     }

@@ -152,8 +152,9 @@ void oq_cu_group_decode(cudaStream_t stream, oq_cu_view dst, const oq_cu_group *
 /* y = x . W^T + bias for few rows of bf16, k a multiple of 128; false: not for this case, nothing was launched. */
 bool oq_cu_group_small_fits(const oq_cu_group *w, oq_cu_view x, oq_cu_view y);
 bool oq_cu_group_small(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w, const float *bias);
-/* The same for up to eight rows and four-bit integers alone (group_row.cu). */
-bool oq_cu_group_row(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w, const float *bias);
+/* The same for up to eight rows and four-bit integers alone (group_row.cu). `early`: the device can start a kernel while the
+ * one before ends (Hopper). */
+bool oq_cu_group_row(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const oq_cu_group *w, const float *bias, bool early);
 
 /* The same for up to hundreds of rows, on Hopper alone; `work` holds oq_cu_group_wgmma_work bytes. */
 size_t oq_cu_group_wgmma_work(int64_t m, int64_t k);

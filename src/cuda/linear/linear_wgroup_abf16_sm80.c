@@ -170,7 +170,7 @@ static bool run_compressed(oq_device *d, const oq_linear_args *a, oq_tensor x, c
     const oq_cu_view xv = oq_cuda_view(x), yv = oq_cuda_view(a->y);
     const oq_cu_group *const w = &weights->group;
     if (weights->blocks) return oq_cu_gguf_small(d->stream, yv, xv, &weights->gguf, a->bias);
-    if (oq_cu_group_row(d->stream, yv, xv, w, a->bias)) return true;
+    if (oq_cu_group_row(d->stream, yv, xv, w, a->bias, d->capability >= 90)) return true;
     if (x.rows <= FEW_ROWS || (x.rows <= FEW_ROWS_SM80 && !hopper))
         return oq_cu_group_small(d->stream, yv, xv, w, a->bias);
     return hopper && x.rows <= SOME_ROWS && oq_cu_group_wgmma_work(x.rows, w->k) <= weight_bytes(a->spec) &&
