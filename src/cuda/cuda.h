@@ -11,6 +11,7 @@
 #define OQ_CUDA_ALIGN           ((size_t)256)
 #define OQ_CUDA_WORKSPACE_BYTES ((size_t)32 << 20) /* cuBLASLt's advice for Hopper */
 #define OQ_CUDA_WORK_BYTES      ((size_t)16 << 20) /* small reductions */
+#define OQ_CUDA_TICKETS         1024
 #define OQ_CUDA_STAGE_BYTES     ((size_t)8 << 20)
 #define OQ_CUDA_STAGES          2
 #define OQ_CUDA_PLANS           512 /* slots of the table of products; a full row of slots evicts */
@@ -41,6 +42,7 @@ struct oq_device { /* CUDA's */
     void *workspace; /* OQ_CUDA_WORKSPACE_BYTES, then OQ_CUDA_WORK_BYTES */
     void *work;
     int *flag;                   /* device memory: the answer of all_finite */
+    int *tickets;                /* device memory, OQ_CUDA_TICKETS zeros: kernels that count who comes last leave them so */
     void *stage[OQ_CUDA_STAGES]; /* pinned host memory that uploads pass through */
     cudaEvent_t staged[OQ_CUDA_STAGES];
     cudaEvent_t begin, end; /* of the tuner */

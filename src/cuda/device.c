@@ -91,10 +91,13 @@ static oq_status device_resources(oq_env *env, oq_device *d)
 {
     OQ_TRY(cuda_try(env, d, cudaSetDevice(d->index), "cannot be used"));
     OQ_TRY(cuda_try(env, d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "no stream"));
-    const size_t bytes = OQ_CUDA_WORKSPACE_BYTES + OQ_CUDA_WORK_BYTES + OQ_CUDA_ALIGN;
+    const size_t tickets = OQ_CUDA_TICKETS * sizeof *d->tickets;
+    const size_t bytes = OQ_CUDA_WORKSPACE_BYTES + OQ_CUDA_WORK_BYTES + OQ_CUDA_ALIGN + tickets;
     OQ_TRY(cuda_try(env, d, cudaMalloc(&d->workspace, bytes), "no memory for its workspace"));
     d->work = (char *)d->workspace + OQ_CUDA_WORKSPACE_BYTES;
     d->flag = (int *)(void *)((char *)d->work + OQ_CUDA_WORK_BYTES);
+    d->tickets = d->flag + OQ_CUDA_ALIGN / sizeof *d->flag;
+    OQ_TRY(cuda_try(env, d, cudaMemsetAsync(d->tickets, 0, tickets, d->stream), "cannot be used"));
     for (int i = 0; i < OQ_CUDA_STAGES; i++) {
         OQ_TRY(cuda_try(env, d, cudaMallocHost(&d->stage[i], OQ_CUDA_STAGE_BYTES), "no pinned memory"));
         OQ_TRY(cuda_try(env, d, cudaEventCreateWithFlags(&d->staged[i], cudaEventDisableTiming), "no event"));

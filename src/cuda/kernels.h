@@ -266,9 +266,17 @@ void oq_cu_attention_softmax(cudaStream_t stream, const oq_cu_attention *a, int6
                              int64_t rows, const float *scores, oq_cu_view p);
 bool oq_cu_attention_flash_fits(int64_t head_dim);
 void oq_cu_attention_flash(cudaStream_t stream, const oq_cu_attention *a);
+/* What a device has for attention that is shared out evenly: attention_work.cuh. */
+typedef struct oq_cu_attention_room {
+    int n_sm;
+    float *parts;
+    size_t parts_bytes;
+    int *tickets; /* zeros between launches */
+    int n_tickets;
+} oq_cu_attention_room;
 /* attention_wgmma.cu, Hopper alone; false: not for this case, nothing was launched. */
 bool oq_cu_attention_wgmma_fits(int64_t head_dim);
-bool oq_cu_attention_wgmma(cudaStream_t stream, const oq_cu_attention *a);
+bool oq_cu_attention_wgmma(cudaStream_t stream, const oq_cu_attention *a, const oq_cu_attention_room *room);
 
 /* ---- attention_operand.cu: operands as format/attention_operand.h defines them ------------------------- */
 typedef struct oq_cu_operand {
@@ -292,7 +300,8 @@ oq_cu_fp8_operands oq_cu_fp8_operands_at(void *memory, int64_t n_q, int64_t n_kv
 void oq_cu_fp8_quantize(cudaStream_t stream, const oq_cu_fp8_operands *to, const oq_cu_attention *a);
 /* attention_fp8.cu, Hopper alone: o from the codes. False: not for this case, nothing was launched. */
 bool oq_cu_attention_fp8_fits(const oq_cu_attention *a);
-bool oq_cu_attention_fp8(cudaStream_t stream, const oq_cu_attention *a, const oq_cu_fp8_operands *codes);
+bool oq_cu_attention_fp8(cudaStream_t stream, const oq_cu_attention *a, const oq_cu_fp8_operands *codes,
+                         const oq_cu_attention_room *room);
 
 /* ---- attention_blocks.cu: which blocks of 128 keys a block of 128 queries sees ------------------------- */
 size_t oq_cu_attention_blocks_work(int64_t n, int64_t n_heads, int64_t n_kv_heads, int64_t head_dim);

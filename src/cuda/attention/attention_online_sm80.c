@@ -101,7 +101,8 @@ static void run(oq_device *d, const oq_attention_args *args)
         const oq_cu_fp8_operands codes =
             oq_cu_fp8_operands_at(memory, args->q.rows, args->k.rows, plain.n_heads, plain.n_kv_heads);
         oq_cu_fp8_quantize(d->stream, &codes, &cu);
-        if (!oq_cu_attention_fp8(d->stream, &cu, &codes))
+        const oq_cu_attention_room room = oq_cuda_attention_room(d);
+        if (!oq_cu_attention_fp8(d->stream, &cu, &codes, &room))
             oq_cuda_note(d, cudaErrorNotSupported, "attention_online_sm80");
         oq_cuda_done(d, "attention_online_sm80");
         return;

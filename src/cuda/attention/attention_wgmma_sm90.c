@@ -12,12 +12,22 @@ static bool aligned(oq_tensor t)
     return oq_cuda_is_bf16(t) && t.ld % 8 == 0 && ((size_t)t.data & 15) == 0;
 }
 
+oq_cu_attention_room oq_cuda_attention_room(const oq_device *d)
+{
+    return (oq_cu_attention_room){.n_sm = d->n_sm,
+                                  .parts = d->workspace,
+                                  .parts_bytes = OQ_CUDA_WORKSPACE_BYTES,
+                                  .tickets = d->tickets,
+                                  .n_tickets = OQ_CUDA_TICKETS};
+}
+
 static bool run_fast(oq_device *d, const oq_attention_args *a)
 {
     const bool fits = d->capability / 10 == 9 && aligned(a->q) && aligned(a->k) && aligned(a->v) &&
                       aligned(a->o) && oq_cu_attention_wgmma_fits(a->spec->head_dim);
     const oq_cu_attention cu = oq_cuda_attention_of(a);
-    return fits && oq_cu_attention_wgmma(d->stream, &cu);
+    const oq_cu_attention_room room = oq_cuda_attention_room(d);
+    return fits && oq_cu_attention_wgmma(d->stream, &cu, &room);
 }
 
 static void run(oq_device *d, const oq_attention_args *a)
