@@ -179,7 +179,8 @@ extern "C" void oq_cu_operand_round(cudaStream_t stream, const oq_cu_operand *a)
 #define KV_ROWS 256
 #define WARPS   16
 
-#define COLS 16 /* of one lane: eight lanes share a row, so that few sums cross lanes */
+#define COLS 32 /* of one lane: four lanes share a row, so that few sums cross lanes */
+#define ROWS_WARP 8 /* at a step */
 
 static __device__ __forceinline__ uint32_t four_codes(const float *x, float inverse)
 {
@@ -196,18 +197,19 @@ struct code_args {
     int64_t q_blocks, kv_blocks, n_heads, n_kv_heads;
 };
 
-/* Where column word `word` (four codes) of a row of the transposed tile lies: rows sixteen apart meet other banks. */
+/* Where column word `word` (four codes) of a row of the transposed tile lies: neighbouring rows meet other banks, and so do
+ * rows sixteen apart. */
 static __device__ __forceinline__ int word_at(int row, int word)
 {
-    return row * (DIM / 4) + (word ^ (row / 16 * 2 & 31) ^ (row & 1));
+    return row * (DIM / 4) + (word ^ (row / 16 * 2 & 31) ^ (row & 7));
 }
 
-/* `rotate` for sixteen columns of 128: signs from one register, not from sixteen. */
-static __device__ __forceinline__ void rotate_16(float (&v)[COLS], int part)
+/* `rotate` for thirty-two columns of 128: signs from one register, not from as many. */
+static __device__ __forceinline__ void rotate_32(float (&v)[COLS], int part)
 {
     const float unit = 1.0f / sqrtf((float)DIM);
-    uint32_t signs = ~sign_bits[part / 2] >> part % 2 * 16;
-    asm volatile("" : "+r"(signs)); /* not kept in sixteen registers either */
+    uint32_t signs = ~sign_bits[part];
+    asm volatile("" : "+r"(signs)); /* not kept in thirty-two registers either */
 #pragma unroll
     for (int i = 0; i < COLS; i++)
         v[i] = __uint_as_float(__float_as_uint(__fmul_rn(v[i], unit)) ^ (signs << (31 - i) & 0x80000000u));
@@ -220,7 +222,7 @@ static __device__ __forceinline__ void rotate_16(float (&v)[COLS], int part)
                 v[i] = a + b, v[i + h] = a - b;
             }
 #pragma unroll
-    for (int h = 1; h < 8; h *= 2)
+    for (int h = 1; h < DIM / COLS; h *= 2)
 #pragma unroll
         for (int i = 0; i < COLS; i++) {
             const float other = __shfl_xor_sync(0xffffffffu, v[i], h);
@@ -228,36 +230,37 @@ static __device__ __forceinline__ void rotate_16(float (&v)[COLS], int part)
         }
 }
 
-/* Sixteen numbers of a row, as they come or rotated; zeros beyond the last row. */
+/* A lane's numbers of a row, as they come or rotated; zeros beyond the last row. */
 template <bool ROTATE>
-static __device__ __forceinline__ void sixteen(float (&v)[COLS], const oq_cu_view &x, int64_t row, int64_t head, int part)
+static __device__ __forceinline__ void numbers(float (&v)[COLS], const oq_cu_view &x, int64_t row, int64_t head, int part)
 {
     const uint4 *const from = (const uint4 *)((const __nv_bfloat16 *)x.data + row * x.ld + head * DIM + part * COLS);
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
+    for (int h = 0; h < COLS / 8; h++) {
         const uint4 u = row < x.rows ? from[h] : make_uint4(0, 0, 0, 0);
         const uint32_t w[4] = {u.x, u.y, u.z, u.w};
 #pragma unroll
         for (int i = 0; i < 4; i++)
             v[8 * h + 2 * i] = __uint_as_float(w[i] << 16), v[8 * h + 2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
     }
-    if (ROTATE) rotate_16(v, part);
+    if (ROTATE) rotate_32(v, part);
 }
 
-/* A block of one head, in two passes: its largest magnitude, then its codes. The second finds its rows in the first cache
- * and rotates them again, which costs less than registers that would hold a block: so two blocks share a multiprocessor. */
+/* A block of one head, in two passes: its largest magnitude, then its codes. Where it takes a step alone, its numbers stay;
+ * else the second pass finds its rows in the first cache and rotates them again, which costs less than registers that would
+ * hold a block: so two blocks share a multiprocessor. */
 template <int STEPS, bool ROTATE>
 static __device__ void code_block(const oq_cu_view &x, int64_t head, int64_t block, uint8_t *codes,
                                   float *scale, uint32_t *tile)
 {
-    constexpr int ROWS = STEPS * 4 * WARPS; /* a warp takes four rows at a step */
+    constexpr int ROWS = STEPS * ROWS_WARP * WARPS;
     __shared__ uint32_t warp_most[WARPS];
-    const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x / 32, part = lane & 7;
+    const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x / 32, part = lane & 3;
     float v[COLS];
     uint32_t most = 0;
 #pragma unroll
     for (int r = 0; r < STEPS; r++) {
-        sixteen<ROTATE>(v, x, block * ROWS + (r * WARPS + warp) * 4 + lane / 8, head, part);
+        numbers<ROTATE>(v, x, block * ROWS + (r * WARPS + warp) * ROWS_WARP + lane / 4, head, part);
 #pragma unroll
         for (int i = 0; i < COLS; i++) most = max(most, magnitude(v[i]));
     }
@@ -271,16 +274,19 @@ static __device__ void code_block(const oq_cu_view &x, int64_t head, int64_t blo
     const float inverse = byte == 255 ? 0.0f : power_of(254 - byte);
 #pragma unroll
     for (int r = 0; r < STEPS; r++) {
-        const int row = (r * WARPS + warp) * 4 + lane / 8;
-        uint32_t w[4];
-        sixteen<ROTATE>(v, x, block * ROWS + row, head, part);
+        const int row = (r * WARPS + warp) * ROWS_WARP + lane / 4;
+        uint32_t w[COLS / 4];
+        if (STEPS > 1) numbers<ROTATE>(v, x, block * ROWS + row, head, part);
 #pragma unroll
-        for (int i = 0; i < 4; i++) w[i] = four_codes(&v[4 * i], inverse);
+        for (int i = 0; i < COLS / 4; i++) w[i] = four_codes(&v[4 * i], inverse);
         if (!tile)
-            *(uint4 *)(codes + (int64_t)row * DIM + part * COLS) = make_uint4(w[0], w[1], w[2], w[3]);
+#pragma unroll
+            for (int i = 0; i < COLS / 16; i++)
+                ((uint4 *)(codes + (int64_t)row * DIM + part * COLS))[i] =
+                    make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]);
         else
 #pragma unroll
-            for (int i = 0; i < 4; i++) tile[word_at(row, part * 4 + i)] = w[i];
+            for (int i = 0; i < COLS / 4; i++) tile[word_at(row, part * (COLS / 4) + i)] = w[i];
     }
     if (tile) __syncthreads();
 }
@@ -314,20 +320,20 @@ __global__ void __launch_bounds__(WARPS * 32, 2) code_kernel(const __grid_consta
     const int64_t n_q = a.q_blocks * a.n_heads, n_kv = a.kv_blocks * a.n_kv_heads;
     if (i < n_q) {
         const int64_t head = i / a.q_blocks, block = i - head * a.q_blocks;
-        code_block<Q_ROWS / WARPS / 4, true>(a.q, head, block, a.to.q + i * Q_ROWS * DIM, a.to.q_scale + i,
+        code_block<Q_ROWS / WARPS / ROWS_WARP, true>(a.q, head, block, a.to.q + i * Q_ROWS * DIM, a.to.q_scale + i,
                                              nullptr);
         return;
     }
     i -= n_q;
     if (i < n_kv) {
         const int64_t head = i / a.kv_blocks, block = i - head * a.kv_blocks;
-        code_block<KV_ROWS / WARPS / 4, true>(a.k, head, block, a.to.k + i * KV_ROWS * DIM, a.to.k_scale + i,
+        code_block<KV_ROWS / WARPS / ROWS_WARP, true>(a.k, head, block, a.to.k + i * KV_ROWS * DIM, a.to.k_scale + i,
                                               nullptr);
         return;
     }
     i -= n_kv;
     const int64_t head = i / a.kv_blocks, block = i - head * a.kv_blocks, width = a.kv_blocks * KV_ROWS;
-    code_block<KV_ROWS / WARPS / 4, false>(a.v, head, block, nullptr, a.to.v_scale + i, tile);
+    code_block<KV_ROWS / WARPS / ROWS_WARP, false>(a.v, head, block, nullptr, a.to.v_scale + i, tile);
     for (int t = (int)threadIdx.x; t < DIM / 4 * (KV_ROWS / 16); t += WARPS * 32)
         store_keys(tile, a.to.v + head * DIM * width + block * KV_ROWS, width, t % 16, t / 16);
 }
