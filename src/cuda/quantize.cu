@@ -81,12 +81,12 @@ template <bool GIVEN> static __device__ __forceinline__ float ratio(const coder 
 /* The same for rows of bf16 to e4m3 under a scale per row or a given one, where arithmetic, not memory, is what costs: numbers
  * stay packed in pairs until they are divided, and magnitudes are compared as the integers that they are (a NaN's is the
  * largest). A given scale wants the largest one too: what is not finite is told by the row's scale. */
-template <int CHUNKS, made MADE, bool GIVEN> __global__ void quantize_bf16_kernel(const __grid_constant__ quantize_args a)
+template <int CHUNKS, made MADE, bool GATED, bool GIVEN>
+__global__ void quantize_bf16_kernel(const __grid_constant__ quantize_args a)
 {
     const int64_t row = blockIdx.x;
     const int n_vec = (int)(a.x.cols / 8), t = (int)threadIdx.x, step = (int)blockDim.x;
-    const bool gated = MADE != AS_IT_IS && a.pre.b.rows != 0;
-    uint4 v[CHUNKS], gate[CHUNKS];
+    uint4 v[CHUNKS], gate[CHUNKS]; /* no registers where nothing is gated: more blocks share a multiprocessor */
     uint32_t most = 0;
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) { /* all loads first */
@@ -98,15 +98,15 @@ template <int CHUNKS, made MADE, bool GIVEN> __global__ void quantize_bf16_kerne
             continue;
         }
         v[i] = vector_at(a.pre.a, row, from);
-        if (gated) gate[i] = vector_at(a.pre.b, row, from);
+        if (GATED) gate[i] = vector_at(a.pre.b, row, from);
     }
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
         if (MADE == AS_IT_IS || t + i * step >= n_vec || 8 * (t + i * step) < a.pre.from) continue;
-        v[i] = make_uint4(made_pair<MADE>(a.pre.unary, v[i].x, gated, gate[i].x),
-                          made_pair<MADE>(a.pre.unary, v[i].y, gated, gate[i].y),
-                          made_pair<MADE>(a.pre.unary, v[i].z, gated, gate[i].z),
-                          made_pair<MADE>(a.pre.unary, v[i].w, gated, gate[i].w));
+        v[i] = make_uint4(made_pair<MADE>(a.pre.unary, v[i].x, GATED, gate[i].x),
+                          made_pair<MADE>(a.pre.unary, v[i].y, GATED, gate[i].y),
+                          made_pair<MADE>(a.pre.unary, v[i].z, GATED, gate[i].z),
+                          made_pair<MADE>(a.pre.unary, v[i].w, GATED, gate[i].w));
     }
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
@@ -193,26 +193,27 @@ static unsigned threads_for(int64_t vec, int64_t chunks)
     return (unsigned)((vec + 32 * chunks - 1) / (32 * chunks) * 32);
 }
 
-template <made MADE, bool GIVEN> static void quantize_bf16(cudaStream_t stream, const quantize_args &a)
+template <made MADE, bool GATED, bool GIVEN> static void quantize_bf16(cudaStream_t stream, const quantize_args &a)
 {
     const int64_t vec = a.x.cols / 8;
     const unsigned rows = (unsigned)a.x.rows;
     if (vec <= 128)
-        quantize_bf16_kernel<1, MADE, GIVEN><<<rows, threads_for(vec, 1), 0, stream>>>(a);
+        quantize_bf16_kernel<1, MADE, GATED, GIVEN><<<rows, threads_for(vec, 1), 0, stream>>>(a);
     else if (vec <= 2048)
-        quantize_bf16_kernel<4, MADE, GIVEN><<<rows, threads_for(vec, 4), 0, stream>>>(a);
+        quantize_bf16_kernel<4, MADE, GATED, GIVEN><<<rows, threads_for(vec, 4), 0, stream>>>(a);
     else
-        quantize_bf16_kernel<8, MADE, GIVEN><<<rows, threads_for(vec, 8), 0, stream>>>(a);
+        quantize_bf16_kernel<8, MADE, GATED, GIVEN><<<rows, threads_for(vec, 8), 0, stream>>>(a);
 }
 
 /* False: not bf16 to e4m3. */
 template <made MADE> static bool quantize_packed(cudaStream_t stream, const quantize_args &a)
 {
     if (a.x.type != OQ_CU_BF16 || a.integer) return false;
-    if (a.kind == OQ_CU_ACT_STATIC)
-        quantize_bf16<MADE, true>(stream, a);
+    const bool given = a.kind == OQ_CU_ACT_STATIC, gated = MADE != AS_IT_IS && a.pre.b.rows != 0;
+    if (given)
+        gated ? quantize_bf16<MADE, MADE != AS_IT_IS, true>(stream, a) : quantize_bf16<MADE, false, true>(stream, a);
     else
-        quantize_bf16<MADE, false>(stream, a);
+        gated ? quantize_bf16<MADE, MADE != AS_IT_IS, false>(stream, a) : quantize_bf16<MADE, false, false>(stream, a);
     return true;
 }
 
