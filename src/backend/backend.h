@@ -16,7 +16,7 @@
 #include "format/format.h"
 #include "tensor/tensor.h"
 
-#define OQ_BACKEND_ABI 3u
+#define OQ_BACKEND_ABI 4u
 
 typedef struct oq_device oq_device; /* one opened device; each backend defines its own */
 typedef struct oq_window oq_window; /* see oq_backend.window_new; likewise */
@@ -219,6 +219,9 @@ typedef struct oq_norm_args {
     int64_t      batch;      /* group_norm: rows / batch rows form one image */
     bool         silu;       /* group_norm: apply x * sigmoid(x) afterwards (in f32, one rounding) */
     bool         round_before_weight; /* rms_norm with a BF16 y: round x * rsqrt first, then the product (diffusers) */
+    const double *moments;   /* group_norm: x is a piece of an image (batch 1) whose statistics were taken piece by piece,
+                                [n_moments, group, 3] as group_moments gives them; NULL: x is the whole */
+    int64_t      n_moments;
 } oq_norm_args;
 
 typedef enum oq_rope_kind {
@@ -251,6 +254,8 @@ typedef struct oq_ops {
     void (*rms_norm)(oq_device *d, const oq_norm_args *a);   /* x * rsqrt(mean(x^2) + eps) * weight */
     void (*layer_norm)(oq_device *d, const oq_norm_args *a); /* (x - mean) * rsqrt(var + eps) * weight + bias */
     void (*group_norm)(oq_device *d, const oq_norm_args *a); /* NHWC, per image and group; weight, bias per column */
+    /* Of each of `group` groups of x's columns: how many values, their mean, the sum of squares about it; [group, 3] */
+    void (*group_moments)(oq_device *d, oq_tensor x, int64_t group, double *moments);
     void (*rope)(oq_device *d, const oq_rope_args *a);
     void (*unary)(oq_device *d, oq_unary kind, oq_tensor y, oq_tensor x); /* in place allowed */
     /* y = act(a) * b, act(a) rounded to y's type first (as two torch operations would); in place with a allowed */

@@ -10,6 +10,7 @@ void oq_cpu_ops_init_ref(oq_ops *out)
         .rms_norm = oq_rms_norm_ref,
         .layer_norm = oq_layer_norm_ref,
         .group_norm = oq_group_norm_ref,
+        .group_moments = oq_group_moments_ref,
         .rope = oq_rope_ref,
         .unary = oq_unary_ref,
         .glu = oq_glu_ref,

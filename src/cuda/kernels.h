@@ -52,8 +52,18 @@ typedef struct oq_cu_norm {
 void oq_cu_row_norm(cudaStream_t stream, const oq_cu_norm *a);
 /* Bytes of `work` that group norm needs. */
 size_t oq_cu_group_norm_work(int64_t rows, int64_t cols, int64_t batch, int64_t n_groups);
-void oq_cu_group_norm(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const float *weight, const float *bias,
-                      float eps, int64_t n_groups, int64_t batch, bool silu, void *work);
+typedef struct oq_cu_group_norm_args {
+    oq_cu_view y, x;
+    const float *weight, *bias;
+    float eps;
+    int64_t n_groups, batch;
+    bool silu;
+    const double *pieces; /* [n_pieces, n_groups, 3] of oq_cu_group_moments: x is a piece of them; NULL: the whole */
+    int64_t n_pieces;
+} oq_cu_group_norm_args;
+void oq_cu_group_norm(cudaStream_t stream, const oq_cu_group_norm_args *g, void *work);
+/* [n_groups, 3]: values, mean, sum of squares about it. */
+void oq_cu_group_moments(cudaStream_t stream, oq_cu_view x, int64_t n_groups, double *out, void *work);
 
 /* ---- quantize.cu --------------------------------------------------------------------------------------- */
 typedef enum oq_cu_act_scale { OQ_CU_ACT_STATIC, OQ_CU_ACT_TOKEN, OQ_CU_ACT_GROUP } oq_cu_act_scale;

@@ -229,9 +229,8 @@ __global__ void __launch_bounds__(STAT_THREADS)
     }
 }
 
-/* One block per image and group: slices are joined pairwise, always in the same order. */
-__global__ void __launch_bounds__(STAT_THREADS)
-    group_finish_kernel(const moments *part, int slices, float eps, float2 *out)
+/* The slices of an image's group, joined pairwise and always in the same order; thread 0 has the result. */
+static __device__ moments join_slices(const moments *part, int slices)
 {
     __shared__ moments shared[STAT_THREADS];
     const int t = (int)threadIdx.x;
@@ -242,7 +241,44 @@ __global__ void __launch_bounds__(STAT_THREADS)
         __syncthreads();
         if (t < half) shared[t] = join(shared[t], shared[t + half]);
     }
-    if (t == 0) out[blockIdx.x] = make_float2(shared[0].mean, 1.0f / sqrtf(shared[0].m2 / shared[0].n + eps));
+    return shared[0];
+}
+
+/* One block per image and group. */
+__global__ void __launch_bounds__(STAT_THREADS)
+    group_finish_kernel(const moments *part, int slices, float eps, float2 *out)
+{
+    const moments m = join_slices(part, slices);
+    if (threadIdx.x == 0) out[blockIdx.x] = make_float2(m.mean, 1.0f / sqrtf(m.m2 / m.n + eps));
+}
+
+/* The same of a piece of an image, in double; [groups, 3]. */
+__global__ void __launch_bounds__(STAT_THREADS) group_piece_kernel(const moments *part, int slices, double *out)
+{
+    const moments m = join_slices(part, slices);
+    if (threadIdx.x != 0) return;
+    out[blockIdx.x * 3] = (double)m.n;
+    out[blockIdx.x * 3 + 1] = (double)m.mean;
+    out[blockIdx.x * 3 + 2] = (double)m.m2;
+}
+
+/* Pieces [n, groups, 3] to the statistics of the whole image; a thread per group. */
+__global__ void group_pieces_kernel(const double *pieces, int n, int n_groups, float eps, float2 *out)
+{
+    const int g = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (g >= n_groups) return;
+    double count = 0, mean = 0, squares = 0;
+    for (int i = 0; i < n; i++) {
+        const double *piece = pieces + ((int64_t)i * n_groups + g) * 3;
+        count += piece[0];
+        mean += piece[0] * piece[1];
+    }
+    mean /= count;
+    for (int i = 0; i < n; i++) {
+        const double *piece = pieces + ((int64_t)i * n_groups + g) * 3, apart = piece[1] - mean;
+        squares += piece[2] + piece[0] * apart * apart;
+    }
+    out[g] = make_float2((float)mean, (float)(1.0 / sqrt(squares / count + (double)eps)));
 }
 
 struct group_apply {
@@ -288,32 +324,60 @@ template <int N> __global__ void __launch_bounds__(STAT_THREADS) group_apply_ker
     }
 }
 
-template <int N>
-static void group_norm(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const float *weight,
-                       const float *bias, float eps, int n_groups, int64_t batch, bool silu, void *work)
+static int lanes_for(int64_t vectors)
 {
-    const int64_t per_image = x.rows / batch, slices = slices_for(per_image, x.cols);
-    float2 *stats = (float2 *)work;
-    moments *part = (moments *)(stats + batch * n_groups);
-    int lanes = (int)(x.cols / N);
-    if (lanes > STAT_THREADS) lanes = STAT_THREADS;
+    return (int)(vectors > STAT_THREADS ? STAT_THREADS : vectors);
+}
+
+/* Partial moments of x to `part`. */
+template <int N>
+static void group_stats(cudaStream_t stream, oq_cu_view x, int n_groups, int64_t batch, moments *part)
+{
+    const int64_t per_image = x.rows / batch;
+    const int lanes = lanes_for(x.cols / N);
     const size_t shared = (size_t)(STAT_THREADS / lanes) * (size_t)lanes * N * sizeof(moments);
-    const dim3 grid((unsigned)slices, (unsigned)batch);
+    const dim3 grid((unsigned)slices_for(per_image, x.cols), (unsigned)batch);
     group_stats_kernel<N><<<grid, STAT_THREADS, shared, stream>>>(x, per_image, n_groups, lanes, part);
-    group_finish_kernel<<<(unsigned)(batch * n_groups), STAT_THREADS, 0, stream>>>(part, (int)slices, eps,
-                                                                                   stats);
-    const group_apply a = {y,     x,   weight, bias, stats, per_image, n_groups, (int)(x.cols / n_groups),
-                           lanes, silu};
+}
+
+template <int N> static void group_norm(cudaStream_t stream, const oq_cu_group_norm_args *g, void *work)
+{
+    const int64_t per_image = g->x.rows / g->batch, slices = slices_for(per_image, g->x.cols);
+    float2 *stats = (float2 *)work;
+    moments *part = (moments *)(stats + g->batch * g->n_groups);
+    const dim3 grid((unsigned)slices, (unsigned)g->batch);
+    const int groups = (int)g->n_groups;
+    if (g->pieces) {
+        group_pieces_kernel<<<(unsigned)((groups + 31) / 32), 32, 0, stream>>>(g->pieces, (int)g->n_pieces, groups,
+                                                                              g->eps, stats);
+    } else {
+        group_stats<N>(stream, g->x, groups, g->batch, part);
+        group_finish_kernel<<<(unsigned)(g->batch * groups), STAT_THREADS, 0, stream>>>(part, (int)slices, g->eps,
+                                                                                        stats);
+    }
+    const group_apply a = {g->y,   g->x,   g->weight,
+                           g->bias, stats, per_image,
+                           groups, (int)(g->x.cols / groups), lanes_for(g->x.cols / N),
+                           g->silu};
     group_apply_kernel<N><<<grid, STAT_THREADS, 0, stream>>>(a);
 }
 
-extern "C" void oq_cu_group_norm(cudaStream_t stream, oq_cu_view y, oq_cu_view x, const float *weight,
-                                 const float *bias, float eps, int64_t n_groups, int64_t batch, bool silu,
-                                 void *work)
+extern "C" void oq_cu_group_norm(cudaStream_t stream, const oq_cu_group_norm_args *g, void *work)
+{
+    if (g->x.rows <= 0 || g->x.cols <= 0) return;
+    if (wide(g->x) && wide(g->y))
+        group_norm<8>(stream, g, work);
+    else
+        group_norm<1>(stream, g, work);
+}
+
+extern "C" void oq_cu_group_moments(cudaStream_t stream, oq_cu_view x, int64_t n_groups, double *out, void *work)
 {
     if (x.rows <= 0 || x.cols <= 0) return;
-    if (wide(x) && wide(y))
-        group_norm<8>(stream, y, x, weight, bias, eps, (int)n_groups, batch, silu, work);
+    moments *part = (moments *)work;
+    if (wide(x))
+        group_stats<8>(stream, x, (int)n_groups, 1, part);
     else
-        group_norm<1>(stream, y, x, weight, bias, eps, (int)n_groups, batch, silu, work);
+        group_stats<1>(stream, x, (int)n_groups, 1, part);
+    group_piece_kernel<<<(unsigned)n_groups, STAT_THREADS, 0, stream>>>(part, (int)slices_for(x.rows, x.cols), out);
 }

@@ -54,9 +54,29 @@ static void group_norm(oq_device *d, const oq_norm_args *a)
         oq_cuda_note(d, cudaErrorInvalidValue,
                      "group_norm"); /* thousands of groups or images: no network has them */
     else
-        oq_cu_group_norm(d->stream, oq_cuda_view(a->y), oq_cuda_view(a->x), a->weight, a->bias, a->eps,
-                         a->group, a->batch, a->silu, d->work);
+        oq_cu_group_norm(d->stream,
+                         &(oq_cu_group_norm_args){.y = oq_cuda_view(a->y),
+                                                  .x = oq_cuda_view(a->x),
+                                                  .weight = a->weight,
+                                                  .bias = a->bias,
+                                                  .eps = a->eps,
+                                                  .n_groups = a->group,
+                                                  .batch = a->batch,
+                                                  .silu = a->silu,
+                                                  .pieces = a->moments,
+                                                  .n_pieces = a->n_moments},
+                         d->work);
     oq_cuda_done(d, "group_norm");
+}
+
+static void group_moments(oq_device *d, oq_tensor x, int64_t group, double *moments)
+{
+    oq_cuda_enter(d);
+    if (oq_cu_group_norm_work(x.rows, x.cols, 1, group) > OQ_CUDA_WORK_BYTES)
+        oq_cuda_note(d, cudaErrorInvalidValue, "group_moments");
+    else
+        oq_cu_group_moments(d->stream, oq_cuda_view(x), group, moments, d->work);
+    oq_cuda_done(d, "group_moments");
 }
 
 static void rope(oq_device *d, const oq_rope_args *a)
@@ -244,6 +264,7 @@ void oq_cuda_ops_init(oq_ops *out)
     *out = (oq_ops){.rms_norm = rms_norm,
                     .layer_norm = layer_norm,
                     .group_norm = group_norm,
+                    .group_moments = group_moments,
                     .rope = rope,
                     .unary = unary,
                     .glu = glu,

@@ -215,6 +215,8 @@ static inline void oq_phase_begin(oq_exec *ex, oq_phase phase) { ex->phase = pha
 /* Scratch as a stack. Contents are undefined. Exceeding what was measured is a bug (OQ_E_ARG, both numbers named). */
 oq_status oq_tmp(oq_exec *ex, int64_t rows, int64_t cols, oq_tensor *out); /* compute type */
 oq_status oq_tmp_typed(oq_exec *ex, const oq_dtype *dtype, int64_t rows, int64_t cols, oq_tensor *out);
+/* Another length for what was taken last and is still held, [1, n]: what both lengths have keeps its contents. */
+oq_status oq_tmp_resize(oq_exec *ex, int64_t cols, oq_tensor *last);
 /* Host bytes -> a tensor of scratch (same element type and count). No-op in measure mode. */
 oq_status oq_upload(oq_exec *ex, oq_tensor dst, const void *src);
 oq_status oq_download(oq_exec *ex, void *dst, oq_tensor src); /* contiguous src; synchronises */
@@ -292,6 +294,16 @@ oq_status oq_layer_norm_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_
                                 float eps);
 oq_status oq_group_norm_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_vector *weight, const oq_vector *bias,
                                 float eps, int64_t n_groups, int64_t batch, bool silu);
+/* Group norm of one image that comes by in pieces of rows: the statistics of each piece are taken, and once all of them
+ * are, any rows are normalised by those of the whole. */
+typedef struct oq_group_moments {
+    oq_tensor slots;     /* F64 [pieces at most, 3 n_groups] of scratch */
+    int64_t   n_groups, n; /* n: pieces taken; 0 starts over */
+} oq_group_moments;
+oq_status oq_group_moments_new(oq_exec *ex, int64_t n_groups, int64_t n_pieces, oq_group_moments *out);
+oq_status oq_group_moments_add(oq_exec *ex, oq_group_moments *moments, oq_tensor x);
+oq_status oq_group_norm_rows_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_vector *weight, const oq_vector *bias,
+                                     float eps, const oq_group_moments *moments, bool silu);
 /* cos, sin: F32 [rows, head_dim/2] tensors in backend memory. */
 oq_status oq_rope_forward(oq_exec *ex, oq_tensor x, oq_tensor cos, oq_tensor sin, int64_t n_heads, int64_t head_dim,
                           oq_rope_kind kind);

@@ -76,6 +76,42 @@ oq_status oq_group_norm_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_
     return OQ_OK;
 }
 
+oq_status oq_group_moments_new(oq_exec *ex, int64_t n_groups, int64_t n_pieces, oq_group_moments *out)
+{
+    *out = (oq_group_moments){.n_groups = n_groups};
+    return oq_tmp_typed(ex, &oq_dtype_f64, n_pieces, 3 * n_groups, &out->slots);
+}
+
+oq_status oq_group_moments_add(oq_exec *ex, oq_group_moments *m, oq_tensor x)
+{
+    if (m->n == m->slots.rows || x.cols % m->n_groups || x.rows < 1)
+        return misfit(ex, "group_moments", m->slots, x);
+    const oq_tensor slot = oq_tensor_rows(m->slots, m->n++, 1);
+    REQUIRE(ex, group_moments);
+    ex->ops->group_moments(ex->device, x, m->n_groups, slot.data);
+    return OQ_OK;
+}
+
+oq_status oq_group_norm_rows_forward(oq_exec *ex, oq_tensor y, oq_tensor x, const oq_vector *weight,
+                                     const oq_vector *bias, float eps, const oq_group_moments *m, bool silu)
+{
+    if (!same_shape(y, x) || x.cols % m->n_groups || m->n < 1 || (weight && weight->n != x.cols) ||
+        (bias && bias->n != x.cols))
+        return misfit(ex, "group_norm", y, x);
+    REQUIRE(ex, group_norm);
+    ex->ops->group_norm(ex->device, &(oq_norm_args){.x = x,
+                                                    .y = y,
+                                                    .weight = weight ? weight->data : NULL,
+                                                    .bias = bias ? bias->data : NULL,
+                                                    .eps = eps,
+                                                    .group = m->n_groups,
+                                                    .batch = 1,
+                                                    .silu = silu,
+                                                    .moments = m->slots.data,
+                                                    .n_moments = m->n});
+    return OQ_OK;
+}
+
 oq_status oq_rope_forward(oq_exec *ex, oq_tensor x, oq_tensor cos, oq_tensor sin, int64_t n_heads,
                           int64_t head_dim, oq_rope_kind kind)
 {

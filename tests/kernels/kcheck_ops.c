@@ -168,6 +168,25 @@ static void apply_group(const oq_ops *ops, oq_device *d, const problem *p, oq_te
     ops->group_norm(d, &a);
 }
 
+/* One image in two pieces of rows. */
+static void apply_group_pieces(const oq_ops *ops, oq_device *d, const problem *p, oq_tensor y, oq_tensor x)
+{
+    double moments[2 * 3 * 64];
+    const int64_t first = (x.rows + 2) / 3;
+    if (p->group > 64 || x.rows < 2) {
+        apply_group(ops, d, p, y, x);
+        return;
+    }
+    ops->group_moments(d, oq_tensor_rows(x, 0, first), p->group, moments);
+    ops->group_moments(d, oq_tensor_rows(x, first, x.rows - first), p->group, moments + 3 * p->group);
+    for (int i = 0; i < 2; i++) {
+        const int64_t from = i ? first : 0, n = i ? x.rows - first : first;
+        oq_norm_args a = norm_args(p, oq_tensor_rows(y, from, n), oq_tensor_rows(x, from, n));
+        a.moments = moments, a.n_moments = 2;
+        ops->group_norm(d, &a);
+    }
+}
+
 static void rms_bound(const problem *p, const float *x, const float *want, double *out)
 {
     (void)x;
@@ -255,6 +274,7 @@ static void check_group_norm(kcheck *kc, kc_row *row)
         if (kc_below(&rng, 3)) p.weight = random_vector(kc, &rng, cols);
         if (kc_below(&rng, 3)) p.bias = random_vector(kc, &rng, cols);
         check(kc, row, &p, apply_group, group_bound);
+        if (p.batch == 1) check(kc, row, &p, apply_group_pieces, group_bound);
         free_problem(kc, &p);
     }
 }
@@ -540,6 +560,7 @@ void kcheck_ops(kcheck *kc)
     for (int64_t n = 1; n <= 1003; n += 167) {
         check_constant(kc, &layer, apply_layer, 3, n, 0);
         check_constant(kc, &group, apply_group, 100, 2 * n, 2);
+        check_constant(kc, &group, apply_group_pieces, 100, 2 * n, 2);
     }
     check_rope(kc, &rope);
     check_activations(kc, &unary, &glu);

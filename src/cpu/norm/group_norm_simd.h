@@ -1,9 +1,11 @@
 /* group_norm_simd.h -- GroupNorm (+ SiLU) over NHWC rows for norm_avx2.c and norm_avx512.c. Two passes over
- * an image: sums per column and piece of rows, then the result. Sums are of x minus the column's first value,
- * so they neither cancel nor lose a constant; f32 over 32 rows, double above. */
+ * an image: sums per column and piece of rows, then the result. Sums over FLUSH_ROWS rows are in f32 and of x minus the
+ * first of these rows, so they neither cancel nor lose a constant; above that they are in double, of x minus the
+ * column's first value. Where an image comes in pieces that are multiples of FLUSH_ROWS, the f32 sums are the same and the
+ * result is that of the whole, bit for bit but for a chance of about 1e-9. */
 
 #define CELLS      2048 /* columns times pieces: what the caller's stack holds */
-#define FLUSH_ROWS 32
+#define FLUSH_ROWS 64
 #define STRIP      (4 * VF)
 
 typedef struct group_job {
@@ -16,11 +18,15 @@ typedef struct group_job {
     float mean[CELLS + VF], scale[CELLS + VF], offset[CELLS + VF]; /* [col] y = (x - mean) * scale + offset */
 } group_job;
 
-/* A strip of whole vectors in BF16: even and odd places apart. */
-OQ_INLINE void sum_apart(const group_job *job, int64_t row, int64_t end, int64_t col, double *sum, double *squares)
+typedef struct strip_sums { /* of some rows of a strip, in the order of its columns */
+    float origin[STRIP], sum[STRIP], squares[STRIP]; /* x, and sums of what is apart from it */
+} strip_sums;
+
+/* Rows of a strip of whole vectors in BF16: even and odd places apart. */
+OQ_INLINE void sum_apart(const group_job *job, int64_t row, int64_t end, int64_t col, strip_sums *out)
 {
     const int64_t at = job->first_col + col;
-    const uint16_t *const origin = (const uint16_t *)oq_elem_row(&job->a->x, job->first_row) + at;
+    const uint16_t *const origin = (const uint16_t *)oq_elem_row(&job->a->x, row) + at;
     vf shift[4], s[4], q[4];
     for (int v = 0; v < 4; v++) s[v] = q[v] = v_zero();
     v_load_bf16_apart(origin, &shift[0], &shift[1]);
@@ -41,20 +47,19 @@ OQ_INLINE void sum_apart(const group_job *job, int64_t row, int64_t end, int64_t
     for (int v = 0; v < 4; v++) {
         v_store(part[0] + v * VF, s[v]);
         v_store(part[1] + v * VF, q[v]);
+        v_store(out->origin + v * VF, v_get(origin, true, v * VF, VF));
     }
     for (int64_t j = 0; j < STRIP; j++) {
         const int64_t from = j / (2 * VF) * 2 * VF + j % 2 * VF + j % (2 * VF) / 2;
-        sum[j] += (double)part[0][from];
-        squares[j] += (double)part[1][from];
+        out->sum[j] = part[0][from];
+        out->squares[j] = part[1][from];
     }
 }
 
-/* Adds up to FLUSH_ROWS rows of one strip, then empties the vectors into the doubles. */
-OQ_INLINE void sum_strip(const group_job *job, int64_t row, int64_t end, int64_t col, double *sum,
-                         double *squares, const bool xb)
+OQ_INLINE void sum_strip(const group_job *job, int64_t row, int64_t end, int64_t col, strip_sums *out, const bool xb)
 {
     const int64_t left = job->n_cols - col, at = job->first_col + col;
-    const void *origin = oq_elem_row(&job->a->x, job->first_row);
+    const void *origin = oq_elem_row(&job->a->x, row);
     vf shift[4], s[4], q[4];
     for (int v = 0; v < 4; v++) {
         shift[v] = v * VF < left ? v_get(origin, xb, at + v * VF, left - v * VF) : v_zero();
@@ -69,15 +74,27 @@ OQ_INLINE void sum_strip(const group_job *job, int64_t row, int64_t end, int64_t
             q[v] = v_fma(d, d, q[v]);
         }
     }
-    float part[2][STRIP];
     for (int v = 0; v < 4; v++) {
-        v_store(part[0] + v * VF, s[v]);
-        v_store(part[1] + v * VF, q[v]);
+        v_store(out->origin + v * VF, shift[v]);
+        v_store(out->sum + v * VF, s[v]);
+        v_store(out->squares + v * VF, q[v]);
     }
-    for (int64_t j = 0; j < STRIP && j < left; j++) {
-        sum[j] += (double)part[0][j];
-        squares[j] += (double)part[1][j];
+}
+
+/* Adds sums of n rows, as of what is apart from `first`. */
+static void add_sums(const strip_sums *s, const strip_sums *first, double n, int64_t columns, double *sum, double *squares)
+{
+    for (int64_t j = 0; j < columns; j++) {
+        const double apart = (double)s->origin[j] - (double)first->origin[j], of_rows = (double)s->sum[j];
+        sum[j] += of_rows + n * apart;
+        squares[j] += (double)s->squares[j] + apart * (2 * of_rows + n * apart);
     }
+}
+
+/* Where piece i begins: whole blocks of rows. */
+static int64_t piece_row(const group_job *job, int64_t i)
+{
+    return i == job->n_pieces ? job->n_rows : job->n_rows * i / job->n_pieces / FLUSH_ROWS * FLUSH_ROWS;
 }
 
 static void sum_task(void *user, int64_t i, int worker)
@@ -85,26 +102,28 @@ static void sum_task(void *user, int64_t i, int worker)
     (void)worker;
     group_job *job = user;
     const int64_t piece = i / job->n_strips, col = i % job->n_strips * STRIP;
-    const int64_t first = job->n_rows * piece / job->n_pieces,
-                  end = job->n_rows * (piece + 1) / job->n_pieces;
+    const int64_t columns = job->n_cols - col < STRIP ? job->n_cols - col : STRIP, end = piece_row(job, piece + 1);
     double *sum = job->sum + piece * job->n_cols + col, *squares = job->squares + piece * job->n_cols + col;
-    for (int64_t j = 0; j < STRIP && col + j < job->n_cols; j++) sum[j] = squares[j] = 0;
-    for (int64_t row = first; row < end; row += FLUSH_ROWS) {
+    strip_sums s, first;
+    sum_strip(job, job->first_row, job->first_row, col, &first, job->xb); /* its origin alone */
+    for (int64_t j = 0; j < columns; j++) sum[j] = squares[j] = 0;
+    for (int64_t row = piece_row(job, piece); row < end; row += FLUSH_ROWS) {
         const int64_t stop = row + FLUSH_ROWS < end ? row + FLUSH_ROWS : end;
-        if (job->xb && job->n_cols - col >= STRIP)
-            sum_apart(job, job->first_row + row, job->first_row + stop, col, sum, squares);
+        if (job->xb && columns == STRIP)
+            sum_apart(job, job->first_row + row, job->first_row + stop, col, &s);
         else if (job->xb)
-            sum_strip(job, job->first_row + row, job->first_row + stop, col, sum, squares, true);
+            sum_strip(job, job->first_row + row, job->first_row + stop, col, &s, true);
         else
-            sum_strip(job, job->first_row + row, job->first_row + stop, col, sum, squares, false);
+            sum_strip(job, job->first_row + row, job->first_row + stop, col, &s, false);
+        add_sums(&s, &first, (double)(stop - row), columns, sum, squares);
     }
 }
 
-/* Columns [col, col + width) of the job become one group: mean and factor of each column. */
-static void settle_group(group_job *job, int64_t col, int64_t width)
+/* Columns [col, col + width) of the job as one group, from their sums. */
+static oq_moments gather_group(group_job *job, int64_t col, int64_t width)
 {
     const double n = (double)job->n_rows;
-    double center[2] = {0, 0}; /* sum of column means, of squares around them */
+    oq_moments all = {.n = n * (double)width};
     for (int64_t j = col; j < col + width; j++) {
         double sum = 0, squares = 0;
         for (int64_t p = 0; p < job->n_pieces; p++) {
@@ -112,20 +131,28 @@ static void settle_group(group_job *job, int64_t col, int64_t width)
             squares += job->squares[p * job->n_cols + j];
         }
         job->sum[j] = (double)oq_elem_get(&job->a->x, job->first_row, job->first_col + j) + sum / n;
-        center[0] += job->sum[j];
-        center[1] += squares - sum / n * sum;
+        all.mean += job->sum[j];
+        all.squares += squares - sum / n * sum; /* around the column's mean */
     }
-    const double mean = center[0] / (double)width;
-    double total = center[1];
-    for (int64_t j = col; j < col + width; j++) total += n * (job->sum[j] - mean) * (job->sum[j] - mean);
-    const double scale = 1.0 / sqrt(total / (n * (double)width) + (double)job->a->eps);
+    all.mean /= (double)width;
+    for (int64_t j = col; j < col + width; j++)
+        all.squares += n * (job->sum[j] - all.mean) * (job->sum[j] - all.mean);
+    return all;
+}
+
+/* Mean and factor of each column of a group. */
+static void settle_group(group_job *job, int64_t col, int64_t width)
+{
+    const oq_moments m = job->a->moments ? oq_moments_join(job->a, (job->first_col + col) / width)
+                                         : gather_group(job, col, width);
+    const double scale = 1.0 / sqrt(m.squares / m.n + (double)job->a->eps);
     for (int64_t j = col; j < col + width; j++) {
         const float *weight = job->a->weight, *bias = job->a->bias;
         const double factor = weight ? scale * (double)weight[job->first_col + j] : scale;
-        job->mean[j] = (float)mean;
+        job->mean[j] = (float)m.mean;
         job->scale[j] = (float)factor;
         job->offset[j] =
-            (float)((bias ? (double)bias[job->first_col + j] : 0.0) - (mean - (double)job->mean[j]) * factor);
+            (float)((bias ? (double)bias[job->first_col + j] : 0.0) - (m.mean - (double)job->mean[j]) * factor);
     }
 }
 
@@ -216,6 +243,17 @@ static void apply_task(const void *args, int64_t first, int64_t end)
         apply_rows(job, first, end, job->xb, job->yb, kind);
 }
 
+/* Columns from `col` on of the image whose rows begin at first_row: as many whole groups as fit. */
+static void begin_pass(group_job *job, int64_t col, int64_t per_pass)
+{
+    job->first_col = col;
+    job->n_cols = job->a->x.cols - col < per_pass ? job->a->x.cols - col : per_pass;
+    job->n_strips = (job->n_cols + STRIP - 1) / STRIP;
+    job->n_pieces = CELLS / job->n_cols;
+    if (job->n_pieces > 64) job->n_pieces = 64;
+    if (job->n_pieces > job->n_rows / 64) job->n_pieces = job->n_rows / 64 > 1 ? job->n_rows / 64 : 1;
+}
+
 static void group_norm(oq_device *d, const oq_norm_args *a)
 {
     const int64_t width = a->x.cols / a->group, per_pass = CELLS / width * width;
@@ -228,14 +266,29 @@ static void group_norm(oq_device *d, const oq_norm_args *a)
     for (int64_t b = 0; b < a->batch; b++)
         for (int64_t col = 0; col < a->x.cols; col += per_pass) {
             job.first_row = b * job.n_rows;
-            job.first_col = col;
-            job.n_cols = a->x.cols - col < per_pass ? a->x.cols - col : per_pass;
-            job.n_strips = (job.n_cols + STRIP - 1) / STRIP;
-            job.n_pieces = CELLS / job.n_cols;
-            if (job.n_pieces > 64) job.n_pieces = 64;
-            if (job.n_pieces > job.n_rows / 64) job.n_pieces = job.n_rows / 64 > 1 ? job.n_rows / 64 : 1;
-            oq_pool_run(d->pool, job.n_pieces * job.n_strips, sum_task, &job);
+            begin_pass(&job, col, per_pass);
+            if (!a->moments) oq_pool_run(d->pool, job.n_pieces * job.n_strips, sum_task, &job);
             for (int64_t j = 0; j < job.n_cols; j += width) settle_group(&job, j, width);
             oq_rows_run(d->pool, job.n_rows, job.n_cols, fits_apart(&job) ? apart_task : apply_task, &job);
         }
+}
+
+static void group_moments(oq_device *d, oq_tensor x, int64_t group, double *moments)
+{
+    const int64_t width = x.cols / group, per_pass = CELLS / width * width;
+    const oq_norm_args a = {.x = x, .y = x, .group = group, .batch = 1};
+    if (per_pass == 0) {
+        oq_group_moments_ref(d, x, group, moments);
+        return;
+    }
+    group_job job = {.a = &a, .xb = oq_elem_is_bf16(&x), .n_rows = x.rows};
+    for (int64_t col = 0; col < x.cols; col += per_pass) {
+        begin_pass(&job, col, per_pass);
+        oq_pool_run(d->pool, job.n_pieces * job.n_strips, sum_task, &job);
+        for (int64_t j = 0; j < job.n_cols; j += width) {
+            const oq_moments m = gather_group(&job, j, width);
+            double *const out = moments + (col + j) / width * 3;
+            out[0] = m.n, out[1] = m.mean, out[2] = m.squares;
+        }
+    }
 }

@@ -7,6 +7,14 @@
 void oq_rms_norm_ref(oq_device *d, const oq_norm_args *a);
 void oq_layer_norm_ref(oq_device *d, const oq_norm_args *a);
 void oq_group_norm_ref(oq_device *d, const oq_norm_args *a);
+void oq_group_moments_ref(oq_device *d, oq_tensor x, int64_t group, double *moments);
+
+typedef struct oq_moments { /* of n values: mean, sum of squares about it */
+    double n, mean, squares;
+} oq_moments;
+
+/* Group g of an image out of those of its pieces. */
+oq_moments oq_moments_join(const oq_norm_args *a, int64_t g);
 
 /* Puts the fast versions over what the table holds. */
 void oq_norm_init_avx2(oq_ops *ops);

@@ -9,6 +9,7 @@ void oq_norm_init_avx512(oq_ops *ops)
     ops->rms_norm = rms_norm;
     ops->layer_norm = layer_norm;
     ops->group_norm = group_norm;
+    ops->group_moments = group_moments;
     ops->rows = rows;
 }
 

@@ -64,23 +64,46 @@ void oq_layer_norm_ref(oq_device *d, const oq_norm_args *a)
     oq_rows_run(d->pool, a->x.rows, a->x.cols, layer_rows, a);
 }
 
-/* One image and group: n_rows rows from `row`, `width` columns from `col`. */
+oq_moments oq_moments_join(const oq_norm_args *a, int64_t g)
+{
+    oq_moments all = {0};
+    for (int64_t i = 0; i < a->n_moments; i++) {
+        const double *const piece = a->moments + (i * a->group + g) * 3;
+        all.n += piece[0];
+        all.mean += piece[0] * piece[1];
+    }
+    all.mean /= all.n;
+    for (int64_t i = 0; i < a->n_moments; i++) {
+        const double *const piece = a->moments + (i * a->group + g) * 3, apart = piece[1] - all.mean;
+        all.squares += piece[2] + piece[0] * apart * apart;
+    }
+    return all;
+}
+
+/* n_rows rows from `row`, `width` columns from `col`. */
+static oq_moments moments_of(const oq_tensor *x, int64_t row, int64_t n_rows, int64_t col, int64_t width)
+{
+    oq_moments m = {.n = (double)(n_rows * width)};
+    for (int64_t i = row; i < row + n_rows; i++)
+        for (int64_t j = col; j < col + width; j++) m.mean += (double)oq_elem_get(x, i, j);
+    m.mean /= m.n;
+    for (int64_t i = row; i < row + n_rows; i++)
+        for (int64_t j = col; j < col + width; j++) {
+            const double apart = (double)oq_elem_get(x, i, j) - m.mean;
+            m.squares += apart * apart;
+        }
+    return m;
+}
+
+/* One image and group. */
 static void group_block(const oq_norm_args *a, int64_t row, int64_t n_rows, int64_t col, int64_t width)
 {
-    double sum = 0, squares = 0;
-    const double n = (double)(n_rows * width);
-    for (int64_t i = row; i < row + n_rows; i++)
-        for (int64_t j = col; j < col + width; j++) sum += (double)oq_elem_get(&a->x, i, j);
-    const double mean = sum / n;
+    const oq_moments m =
+        a->moments ? oq_moments_join(a, col / width) : moments_of(&a->x, row, n_rows, col, width);
+    const double scale = 1.0 / sqrt(m.squares / m.n + (double)a->eps);
     for (int64_t i = row; i < row + n_rows; i++)
         for (int64_t j = col; j < col + width; j++) {
-            const double x = oq_elem_get(&a->x, i, j) - mean;
-            squares += x * x;
-        }
-    const double scale = 1.0 / sqrt(squares / n + (double)a->eps);
-    for (int64_t i = row; i < row + n_rows; i++)
-        for (int64_t j = col; j < col + width; j++) {
-            double y = (oq_elem_get(&a->x, i, j) - mean) * scale;
+            double y = ((double)oq_elem_get(&a->x, i, j) - m.mean) * scale;
             if (a->weight) y *= (double)a->weight[j];
             if (a->bias) y += (double)a->bias[j];
             if (a->silu) y /= 1.0 + exp(-y);
@@ -100,4 +123,25 @@ void oq_group_norm_ref(oq_device *d, const oq_norm_args *a)
 {
     oq_norm_args args = *a;
     oq_pool_run(d->pool, a->batch * a->group, group_task, &args);
+}
+
+typedef struct moments_job {
+    oq_tensor x;
+    int64_t width;
+    double *out;
+} moments_job;
+
+static void moments_task(void *user, int64_t g, int worker)
+{
+    (void)worker;
+    const moments_job *job = user;
+    const oq_moments m = moments_of(&job->x, 0, job->x.rows, g * job->width, job->width);
+    double *const out = job->out + g * 3;
+    out[0] = m.n, out[1] = m.mean, out[2] = m.squares;
+}
+
+void oq_group_moments_ref(oq_device *d, oq_tensor x, int64_t group, double *moments)
+{
+    moments_job job = {x, x.cols / group, moments};
+    oq_pool_run(d->pool, group, moments_task, &job);
 }

@@ -111,6 +111,19 @@ static void group_norms(oq_device *d)
     a.silu = true;
     d->ops.group_norm(d, &a);
     EXPECT(y, group_3_silu);
+    for (int64_t image_at = 0; image_at < 12; image_at += 6) { /* each image in pieces of four rows and two */
+        double moments[2 * 3 * 3];
+        d->ops.group_moments(d, oq_tensor_rows(f32(x, 12, 6), image_at, 4), 3, moments);
+        d->ops.group_moments(d, oq_tensor_rows(f32(x, 12, 6), image_at + 4, 2), 3, moments + 9);
+        a.batch = 1, a.moments = moments, a.n_moments = 2;
+        for (int64_t at = image_at; at < image_at + 6; at += 2) {
+            a.x = oq_tensor_rows(f32(x, 12, 6), at, 2);
+            a.y = oq_tensor_rows(f32(y, 12, 6), at, 2);
+            memset(y + at * 6, 0, 12 * sizeof *y);
+            d->ops.group_norm(d, &a);
+        }
+    }
+    EXPECT(y, group_3_silu);
 }
 
 static void ropes(oq_device *d)
