@@ -109,7 +109,9 @@ static const oq_option_info rows[] = {
     {"flow-shift", NULL, OQ_OPTION_REAL, 1e-6, 1e6, NULL, "the schedule's", ASKS, "request", "X",
      "how far the schedule leans to high noise"},
     {"vae-tile", NULL, OQ_OPTION_INT, 0, 65536, NULL, "0", ASKS, "request", "PX",
-     "decode in tiles of this side, blended over a quarter of it: less memory; 0 is the whole"},
+     "autoencoder in parts, less memory: bands of so many rows with the same result (AutoencoderKL), or "
+     "tiles of this side, "
+     "blended over a quarter of it; 0 is the whole"},
     {"vae-frames", NULL, OQ_OPTION_INT, 0, 4096, NULL, "1", ASKS, "request", "N",
      "latent frames that a video is decoded at a time; the same frames come out"},
     {"image", "i", OQ_OPTION_LIST, 0, 0, NULL, NULL, PROMPT, "request", "FILE",

@@ -100,15 +100,10 @@ static oq_status check_takes(oq_env *env, const oq_model *model, const oq_option
     static const struct {
         const char *option;
         unsigned bit;
-    } rows[] = {{"num-frames", OQ_TAKES_FRAMES},
-                {"fps", OQ_TAKES_FRAMES},
-                {"guidance-scale-2", OQ_TAKES_GUIDANCE_2},
-                {"flow-shift", OQ_TAKES_FLOW_SHIFT},
-                {"vae-frames", OQ_TAKES_FRAMES},
-                {"vae-tile", OQ_TAKES_TILES},
-                {"image", OQ_TAKES_IMAGE},
-                {"true-cfg-scale", OQ_TAKES_TRUE_CFG},
-                {"strength", OQ_TAKES_STRENGTH}};
+    } rows[] = {{"num-frames", OQ_TAKES_FRAMES},           {"fps", OQ_TAKES_FRAMES},
+                {"guidance-scale-2", OQ_TAKES_GUIDANCE_2}, {"flow-shift", OQ_TAKES_FLOW_SHIFT},
+                {"vae-frames", OQ_TAKES_FRAMES},           {"image", OQ_TAKES_IMAGE},
+                {"true-cfg-scale", OQ_TAKES_TRUE_CFG},     {"strength", OQ_TAKES_STRENGTH}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         const bool one =
             strcmp(rows[i].option, "num-frames") == 0 && oq_options_int(options, "num-frames", 1) == 1;

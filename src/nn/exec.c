@@ -31,6 +31,17 @@ oq_status oq_tmp(oq_exec *ex, int64_t rows, int64_t cols, oq_tensor *out)
     return oq_tmp_typed(ex, ex->compute, rows, cols, out);
 }
 
+oq_status oq_tmp_resize(oq_exec *ex, int64_t cols, oq_tensor *last)
+{
+    const oq_tensor old = *last;
+    const size_t bytes = oq_align_up(oq_tensor_bytes(old), SCRATCH_ALIGNMENT);
+    if (old.rows != 1 || ex->used < bytes || (!ex->measure && ex->base + (ex->used - bytes) != old.data))
+        return oq_fail(ex->env, OQ_E_ARG, "scratch of [%lld,%lld] is not what was taken last",
+                       (long long)old.rows, (long long)old.cols);
+    ex->used -= bytes;
+    return oq_tmp_typed(ex, old.dtype, 1, cols, last);
+}
+
 oq_status oq_upload(oq_exec *ex, oq_tensor dst, const void *src)
 {
     if (ex->measure) return OQ_OK;

@@ -42,7 +42,8 @@ static oq_status decode_item(void *user, int64_t item)
         oq_values_round(ex->compute, s->packed, s->rows, s->elems);
     }
     OQ_TRY(oq_upload(ex, s->z, s->packed));
-    OQ_TRY(oq_vae_kl_decode(ex, d->vae, s->z, d->h, d->w, s->y, oq_run_prefix(ex, "vae", item, buffer)));
+    OQ_TRY(oq_vae_kl_decode(ex, d->vae, s->z, d->h, d->w, d->band, s->y,
+                            oq_run_prefix(ex, "vae", item, buffer)));
     if (ex->measure) return OQ_OK;
     OQ_TRY(oq_download(ex, s->packed, s->y));
     oq_values_widen(ex->compute, s->rows, s->packed, count);

@@ -9,6 +9,7 @@
 typedef struct oq_kl_decoding {
     const oq_vae_kl *vae;
     int64_t n_items, h, w;  /* latents of an item */
+    int64_t band;           /* the request's vae_tile */
     const float *planes;    /* host [n_items, channels, h, w], as the autoencoder takes them; NULL while measuring */
     oq_output *out;         /* its pixels and decode_s; NULL while measuring */
 } oq_kl_decoding;

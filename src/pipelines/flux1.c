@@ -217,7 +217,7 @@ static void unscale(const oq_packed_run *r, float *packed)
 static oq_status run(oq_exec *ex, const void *self, const oq_request *request, oq_output *out)
 {
     const flux1 *f = self;
-    const oq_image_vae image = oq_image_vae_kl(f->vae);
+    const oq_image_vae image = oq_image_vae_kl(f->vae, request->vae_tile);
     flux1_run state = {.f = f};
     const oq_packed_family family = {.vae = f->vae,
                                      .channels = f->vae->latent_channels,

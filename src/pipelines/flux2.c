@@ -265,18 +265,18 @@ static oq_status pack_reference(oq_exec *ex, oq_arena *arena, const flux2_run *r
     return oq_trace_host(ex, key, &oq_dtype_f32, planes, (int64_t[]){1, width, grid->rows, grid->columns}, 4);
 }
 
-static oq_status encode_reference(oq_exec *ex, oq_arena *arena, flux2_run *run, const oq_image *image,
+static oq_status encode_reference(oq_exec *ex, oq_arena *arena, flux2_run *run, const oq_request *request,
                                   int index, float *tokens)
 {
     const oq_flux2 *f = run->f;
     const int64_t cell = OQ_PACKED_PATCH * oq_vae_kl_scale(f->vae);
     const oq_dit_flux2_grid *grid = &run->grids[1 + index];
-    const oq_image_vae vae = oq_image_vae_kl(f->vae);
+    const oq_image_vae vae = oq_image_vae_kl(f->vae, request->vae_tile);
     float *moments = NULL;
     oq_image fitted = {0};
     char key[32];
     snprintf(key, sizeof key, "input.%d", index);
-    if (!ex->measure) OQ_TRY(fit_reference(ex->env, image, cell, &fitted));
+    if (!ex->measure) OQ_TRY(fit_reference(ex->env, &request->images[index], cell, &fitted));
     oq_status st =
         oq_image_encode(ex, arena, &vae, &fitted, grid->columns * cell, grid->rows * cell, key, &moments);
     oq_image_deinit(ex->env, &fitted);
@@ -301,7 +301,7 @@ static oq_status encode_references(oq_exec *ex, oq_arena *arena, flux2_run *run,
             oq_arena_new(arena, (size_t)(run->extra * token), sizeof(float), "references", &run->references));
     float *at = run->references;
     for (int i = 0; i < request->n_images; i++) {
-        OQ_TRY(encode_reference(ex, arena, run, &request->images[i], i, at));
+        OQ_TRY(encode_reference(ex, arena, run, request, i, at));
         if (at) at += run->grids[1 + i].rows * run->grids[1 + i].columns * token;
     }
     return OQ_OK;

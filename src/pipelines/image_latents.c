@@ -10,9 +10,10 @@
 
 /* ---- autoencoders -------------------------------------------------------------------------------------- */
 
-static oq_status encode_kl(oq_exec *ex, const void *self, oq_tensor x, int64_t h, int64_t w, oq_tensor y)
+static oq_status encode_kl(oq_exec *ex, const oq_image_vae *vae, oq_tensor x, int64_t h, int64_t w,
+                           oq_tensor y)
 {
-    return oq_vae_kl_encode(ex, self, x, h, w, y);
+    return oq_vae_kl_encode(ex, vae->self, x, h, w, vae->band, y);
 }
 
 static float normalize_kl(const oq_dtype *dtype, const void *self, int64_t channel, float sample)
@@ -23,15 +24,16 @@ static float normalize_kl(const oq_dtype *dtype, const void *self, int64_t chann
                                      (float)vae->scaling_factor);
 }
 
-oq_image_vae oq_image_vae_kl(const oq_vae_kl *vae)
+oq_image_vae oq_image_vae_kl(const oq_vae_kl *vae, int64_t band)
 {
-    return (oq_image_vae){vae, oq_vae_kl_scale(vae), vae->latent_channels, encode_kl, normalize_kl};
+    return (oq_image_vae){vae, oq_vae_kl_scale(vae), vae->latent_channels, band, encode_kl, normalize_kl};
 }
 
-static oq_status encode_wan(oq_exec *ex, const void *self, oq_tensor x, int64_t h, int64_t w, oq_tensor y)
+static oq_status encode_wan(oq_exec *ex, const oq_image_vae *vae, oq_tensor x, int64_t h, int64_t w,
+                            oq_tensor y)
 {
     const oq_vae_wan_args args = {.frames = 1, .h = h, .w = w};
-    return oq_vae_wan_encode(ex, self, &args, x, y);
+    return oq_vae_wan_encode(ex, vae->self, &args, x, y);
 }
 
 /* Both statistics are of the type first. */
@@ -45,7 +47,7 @@ static float normalize_wan(const oq_dtype *dtype, const void *self, int64_t chan
 
 oq_image_vae oq_image_vae_wan(const oq_vae_wan *vae)
 {
-    return (oq_image_vae){vae, oq_vae_wan_scale(vae), vae->z_dim, encode_wan, normalize_wan};
+    return (oq_image_vae){vae, oq_vae_wan_scale(vae), vae->z_dim, 0, encode_wan, normalize_wan};
 }
 
 /* ---- pictures ------------------------------------------------------------------------------------------ */
@@ -87,7 +89,7 @@ oq_status oq_image_encode(oq_exec *ex, oq_arena *arena, const oq_image_vae *vae,
         oq_values_round(ex->compute, packed, rows, 3 * n);
     }
     OQ_TRY(oq_upload(ex, x, packed));
-    OQ_TRY(vae->encode(ex, vae->self, x, height, width, y));
+    OQ_TRY(vae->encode(ex, vae, x, height, width, y));
     if (!ex->measure) {
         OQ_TRY(oq_download(ex, packed, y));
         oq_values_widen(ex->compute, rows, packed, cells * L);

@@ -13,12 +13,13 @@
 typedef struct oq_image_vae {
     const void *self;
     int64_t scale, channels; /* pixels of a latent's side; of latents */
+    int64_t band;            /* the request's vae_tile */
     /* x: [h w, 3] in [-1, 1]; y: [h/scale w/scale, 2 channels], mean then log variance */
-    oq_status (*encode)(oq_exec *ex, const void *self, oq_tensor x, int64_t h, int64_t w, oq_tensor y);
+    oq_status (*encode)(oq_exec *ex, const struct oq_image_vae *vae, oq_tensor x, int64_t h, int64_t w, oq_tensor y);
     /* The latent of one value of a sample, rounded to dtype after each operation. */
     float (*normalize)(const oq_dtype *dtype, const void *self, int64_t channel, float sample);
 } oq_image_vae;
-oq_image_vae oq_image_vae_kl(const oq_vae_kl *vae);
+oq_image_vae oq_image_vae_kl(const oq_vae_kl *vae, int64_t band);
 oq_image_vae oq_image_vae_wan(const oq_vae_wan *vae); /* one frame */
 
 /* moments: host [2 channels, height/scale * width/scale] planes, mean then log variance, in `arena`. In measure

@@ -270,8 +270,13 @@ static oq_status decode(oq_packed_run *r)
         oq_packed_repack(r->rows, r->columns, r->width, planes + i * r->elems, packed, false);
     }
     if (r->family->decode) return r->family->decode(r, planes);
-    const oq_kl_decoding d = {
-        .vae = r->family->vae, .n_items = r->n_items, .h = h, .w = w, .planes = planes, .out = r->out};
+    const oq_kl_decoding d = {.vae = r->family->vae,
+                              .n_items = r->n_items,
+                              .h = h,
+                              .w = w,
+                              .band = r->req->vae_tile,
+                              .planes = planes,
+                              .out = r->out};
     return oq_decode_kl(r->ex, &r->arena, &d);
 }
 

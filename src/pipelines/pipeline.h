@@ -29,7 +29,7 @@ typedef struct oq_request { /* one generation with every default filled in */
     int n_images;
     double strength;  /* 0 to 1: how far the first of them is left behind */
     int vae_piece;    /* latent frames that the autoencoder works on at a time; 0: the family's own */
-    int64_t vae_tile; /* pixels of a side of the tiles in which it decodes; 0: the whole */
+    int64_t vae_tile; /* pixels of a side of the tiles, or of the bands' height, in which it works; 0: the whole */
     double true_cfg;  /* scale of guidance by a second forward, where `guidance` is embedded; 1: off */
 } oq_request;
 
@@ -43,7 +43,6 @@ enum {
     OQ_TAKES_TRUE_CFG = 1u << 5,   /* true-cfg-scale */
     OQ_TAKES_STRENGTH = 1u << 6,   /* strength: how far an image is left behind */
     OQ_TAKES_IMAGES = 1u << 7,     /* more than one image */
-    OQ_TAKES_TILES = 1u << 9,      /* vae-tile: an autoencoder whose norms do not look at the whole picture */
     OQ_SIZED_BY_IMAGE = 1u << 8    /* the first image's size is the default, cut to multiples */
 };
 

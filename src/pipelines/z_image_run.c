@@ -296,8 +296,13 @@ static oq_status denoise(z_run *r)
 static oq_status decode(z_run *r)
 {
     const oq_vae_kl *vae = r->z->vae;
-    const oq_kl_decoding d = {
-        .vae = vae, .n_items = r->n_items, .h = r->h, .w = r->w, .planes = r->latents, .out = r->out};
+    const oq_kl_decoding d = {.vae = vae,
+                              .n_items = r->n_items,
+                              .h = r->h,
+                              .w = r->w,
+                              .band = r->req->vae_tile,
+                              .planes = r->latents,
+                              .out = r->out};
     oq_phase_begin(r->ex, OQ_PHASE_DECODE);
     if (!r->ex->measure)
         oq_latents_unscale(r->ex->compute, r->latents, r->n_items * r->elems, vae->scaling_factor,
@@ -324,6 +329,7 @@ static oq_status walk(void *user)
 oq_status z_image_run(oq_exec *ex, const void *self, const oq_request *request, oq_output *out)
 {
     const z_image *z = self;
-    z_run r = {.ex = ex, .z = z, .req = request, .out = out, .image = oq_image_vae_kl(z->vae)};
+    z_run r = {
+        .ex = ex, .z = z, .req = request, .out = out, .image = oq_image_vae_kl(z->vae, request->vae_tile)};
     return oq_run_walk(ex, &r.arena, walk, &r);
 }

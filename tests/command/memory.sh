@@ -7,8 +7,8 @@ number() { # KEY FILE -- the first value of that key
     sed "s/.*\"$1\": \([0-9]*\).*/\1/" "$2"
 }
 
-peak() { # SPEC SIZE
-    set -- "$1" "$2" -m "$model" -p 'a small blue star' -W "$2" -H "$2" --steps 1 --quantization "$1" --json -q
+peak() { # SPEC SIZE TILE
+    set -- "$1" "$2" -m "$model" -p 'a small blue star' -W "$2" -H "$2" --steps 1 --quantization "$1" --vae-tile "${3:-0}" --json -q
     spec=$1 size=$2
     shift 2
     run plan "$@" && load=$(number load_bytes out)
@@ -22,6 +22,9 @@ for spec in none fp8 int8; do
     peak "$spec" 256
 done
 peak none 512
+whole=$have
+peak none 512 64
+[ "$have" -lt "$whole" ] && pass || fail 'the autoencoder in bands takes less memory' "$have and $whole bytes"
 
 # Linear layers of a BF16 run: two bytes a weight and little else.
 run plan -m "$model" --json -q

@@ -142,10 +142,10 @@ static oq_status there_and_back(oq_exec *ex, void *self)
     OQ_TRY(oq_tmp(ex, n, 3, &y));
     const int64_t dim[6] = {1, 1, 1, 1, n, 3}, to[6] = {0, 0, 0, 0, 3, 1}, from[6] = {0, 0, 0, 0, 1, n};
     OQ_TRY(oq_permute_forward(ex, x, planes, dim, to, from));
-    OQ_TRY(oq_vae_kl_encode(ex, s, x, HEIGHT, WIDTH, moments));
+    OQ_TRY(oq_vae_kl_encode(ex, s, x, HEIGHT, WIDTH, 0, moments));
     OQ_TRY(network_trace_planes(ex, moments, "vae.moments"));
     OQ_TRY(oq_copy_forward(ex, mean, oq_tensor_cols(moments, 0, s->latent_channels)));
-    OQ_TRY(oq_vae_kl_decode(ex, s, mean, h, w, y, "vae.dec"));
+    OQ_TRY(oq_vae_kl_decode(ex, s, mean, h, w, 0, y, "vae.dec"));
     return network_trace_planes(ex, y, "vae.decoded");
 }
 

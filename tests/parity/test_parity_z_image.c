@@ -305,8 +305,8 @@ static void test_encoder_to_its_end(void **state)
 
 typedef struct vae_call {
     const oq_vae_kl *vae;
-    int64_t h, w;
-    float *pixels; /* [h w, 3] in [-1, 1] */
+    int64_t h, w, band;
+    void *pixels; /* [h w, 3] in [-1, 1], of the compute type */
 } vae_call;
 
 /* picture -> mean and log variance -> decode(mean), traced as NCHW planes */
@@ -323,7 +323,7 @@ static oq_status encode_decode(oq_exec *ex, void *user)
     OQ_TRY(oq_tmp(ex, 2 * L, h * w, &planes));
     OQ_TRY(oq_tmp(ex, 3, c->h * c->w, &picture));
     OQ_TRY(oq_upload(ex, x, c->pixels));
-    OQ_TRY(oq_vae_kl_encode(ex, c->vae, x, c->h, c->w, moments));
+    OQ_TRY(oq_vae_kl_encode(ex, c->vae, x, c->h, c->w, c->band, moments));
     OQ_TRY(oq_copy_forward(ex, z, oq_tensor_cols(moments, 0, L)));
     const int64_t dim[6] = {1, 1, 1, 1, 2 * L, h * w}, to[6] = {0, 0, 0, 0, h * w, 1},
                   from[6] = {0, 0, 0, 0, 1, 2 * L};
@@ -331,7 +331,7 @@ static oq_status encode_decode(oq_exec *ex, void *user)
     const int64_t shape[4] = {1, L, h, w};
     OQ_TRY(oq_trace_put(ex, oq_tensor_rows(planes, 0, L), shape, 4, "mean"));
     OQ_TRY(oq_trace_put(ex, oq_tensor_rows(planes, L, L), shape, 4, "logvar"));
-    OQ_TRY(oq_vae_kl_decode(ex, c->vae, z, h, w, y, NULL));
+    OQ_TRY(oq_vae_kl_decode(ex, c->vae, z, h, w, c->band, y, NULL));
     const int64_t pixels = c->h * c->w, full[4] = {1, 3, c->h, c->w};
     const int64_t dim2[6] = {1, 1, 1, 1, 3, pixels}, to2[6] = {0, 0, 0, 0, pixels, 1},
                   from2[6] = {0, 0, 0, 0, 1, 3};
@@ -346,9 +346,10 @@ static void test_autoencoder_there_and_back(void **state)
     if (oq_png_read(f->env, DATA "a_0.png", &image) != OQ_OK) fail_msg("%s", oq_env_error(f->env));
     const int64_t n = image.width * image.height * 3;
     vae_call c = {.vae = module_of(f->fp32, "vae"), .h = image.height, .w = image.width};
-    c.pixels = malloc((size_t)n * sizeof(float));
-    assert_non_null(c.pixels);
-    for (int64_t i = 0; i < n; i++) c.pixels[i] = (float)image.pixels[i] / 127.5f - 1.0f;
+    float *const pixels = malloc((size_t)n * sizeof(float));
+    assert_non_null(pixels);
+    for (int64_t i = 0; i < n; i++) pixels[i] = (float)image.pixels[i] / 127.5f - 1.0f;
+    c.pixels = pixels;
     stages kept = {0};
     network_run(f->env, f->fp32, encode_decode, &c, &kept);
     assert_int_equal(kept.n, 3);
@@ -364,10 +365,64 @@ static void test_autoencoder_there_and_back(void **state)
     oq_image_deinit(f->env, &image);
 }
 
+/* Peak of a squared wave of 2 above the mean squared difference. */
+static double decibels(const stage *got, const stage *want)
+{
+    double squares = 0;
+    for (int64_t i = 0; i < got->n; i++) {
+        const double d = (double)got->values[i] - (double)want->values[i];
+        squares += d * d;
+    }
+    return squares > 0 ? 10 * log10(4 * (double)got->n / squares) : INFINITY;
+}
+
+/* Heights that bands divide and do not divide; of the decoder's stages one, two, three or all in bands. */
+static void bands_equal_whole(fixture *f, const oq_model *model, int64_t h, int64_t w, double least_db)
+{
+    static const int64_t bands[] = {16, 24, 40, 100, 128};
+    vae_call c = {.vae = module_of(model, "vae"), .h = h, .w = w};
+    const size_t bytes = model->plan->compute->bytes, n = (size_t)(h * w * 3);
+    float *const values = malloc(n * sizeof *values);
+    c.pixels = malloc(n * bytes);
+    assert_true(values && c.pixels);
+    for (size_t i = 0; i < n; i++)
+        values[i] = 0.8f * sinf((float)(i / 3 % (size_t)w) * 0.07f + (float)(i % 3)) *
+                    cosf((float)(i / 3 / (size_t)w) * 0.05f);
+    model->plan->compute->from_f32(c.pixels, values, n);
+    stages whole = {0};
+    network_run(f->env, model, encode_decode, &c, &whole);
+    for (size_t b = 0; b < OQ_COUNT(bands); b++) {
+        stages kept = {0};
+        c.band = bands[b];
+        network_run(f->env, model, encode_decode, &c, &kept);
+        assert_int_equal(kept.n, 3);
+        for (size_t i = 0; i < 3; i++) {
+            const double db = decibels(&kept.at[i], &whole.at[i]);
+            printf("%lld x %lld in bands of %lld, %s: %.1f dB\n", (long long)h, (long long)w,
+                   (long long)bands[b], kept.at[i].key, db);
+            if (!(db >= least_db))
+                fail_msg("bands of %lld, '%s': %.1f dB", (long long)bands[b], kept.at[i].key, db);
+        }
+        stages_free(&kept);
+    }
+    stages_free(&whole);
+    free(values);
+    free(c.pixels);
+}
+
+static void test_bands_equal_whole(void **state)
+{
+    fixture *f = *state;
+    bands_equal_whole(f, f->fp32, 256, 256, 110);
+    bands_equal_whole(f, f->fp32, 200, 136, 110);
+    bands_equal_whole(f, f->bf16, 256, 256, 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_encoder_to_its_end),
+        cmocka_unit_test(test_bands_equal_whole),
         cmocka_unit_test(test_autoencoder_there_and_back),
         cmocka_unit_test(test_a_fp32),
         cmocka_unit_test(test_b_fp32),

@@ -55,12 +55,13 @@ int64_t oq_vae_kl_scale(const oq_vae_kl *s);
 bool oq_vae_kl_decode_elems(const oq_vae_kl *s, int64_t h, int64_t w, int64_t *out);
 
 /* z: [h * w, latent_channels] (latents / scaling + shift); y: [scale h * scale w, out_channels]. One picture.
- * trace: key prefix ("vae") or NULL. */
-oq_status oq_vae_kl_decode(oq_exec *ex, const oq_vae_kl *s, oq_tensor z, int64_t h, int64_t w, oq_tensor y,
+ * band: resolutions with more rows than this are computed in bands of as many (rounded up to 16), with the
+ * same result; 0: the whole at once. trace: key prefix ("vae") or NULL. */
+oq_status oq_vae_kl_decode(oq_exec *ex, const oq_vae_kl *s, oq_tensor z, int64_t h, int64_t w, int64_t band, oq_tensor y,
                            const char *trace);
 /* x: [h * w, in_channels] in [-1, 1], h and w multiples of the scale; y: [h/scale * w/scale, 2
  * latent_channels], mean then log variance. */
-oq_status oq_vae_kl_encode(oq_exec *ex, const oq_vae_kl *s, oq_tensor x, int64_t h, int64_t w, oq_tensor y);
+oq_status oq_vae_kl_encode(oq_exec *ex, const oq_vae_kl *s, oq_tensor x, int64_t h, int64_t w, int64_t band, oq_tensor y);
 
 /* Host copies of the statistics, [4 latent_channels] each: the mean and the root of variance + eps, both rounded to the
  * compute type. No-op in measure mode. */

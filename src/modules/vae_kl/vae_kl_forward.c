@@ -1,4 +1,5 @@
-/* vae_kl_forward.c -- AutoencoderKL: decoding and encoding of one picture in two work buffers.
+/* vae_kl_forward.c -- AutoencoderKL: decoding and encoding of one picture in two work buffers; what is larger than a band
+ * goes to vae_kl_bands.c.
  *
  * The picture lives at the start of one buffer ("here"), the other is free; whoever needs a new shape writes
  * it to the free one and swaps. A residual block without a change of width works in place. This keeps the
@@ -6,6 +7,7 @@
 #include "modules/vae_kl/vae_kl.h"
 
 #include "base/size.h"
+#include "modules/vae_kl/vae_kl_bands.h"
 
 #include <math.h>
 
@@ -62,16 +64,17 @@ static bool grow(int64_t pixels, int64_t width, int64_t *elems)
     return true;
 }
 
-bool oq_vae_kl_decode_elems(const oq_vae_kl *s, int64_t h, int64_t w, int64_t *out)
+/* Of the middle block and the first n stages; without the change of resolution behind the last where more would follow. */
+static bool decode_elems(const oq_vae_kl *s, int64_t n, int64_t h, int64_t w, int64_t *out)
 {
     int64_t pixels, elems = 0;
     if (!oq_i64_mul(h, w, &pixels) || !grow(pixels, 4 * s->decoder_channels[s->n_blocks - 1], &elems) ||
         !grow(pixels, s->latent_channels, &elems))
         return false;
-    for (int64_t i = 0; i < s->n_blocks; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const oq_vae_kl_stage *stage = &s->decoder.stages[i];
         if (!grow(pixels, stage_width(stage), &elems)) return false;
-        if (stage->has_resample &&
+        if (i + 1 < n &&
             (!oq_i64_mul(pixels, 4, &pixels) || !grow(pixels, stage->resample.spec.c_in, &elems)))
             return false;
     }
@@ -79,11 +82,17 @@ bool oq_vae_kl_decode_elems(const oq_vae_kl *s, int64_t h, int64_t w, int64_t *o
     return true;
 }
 
-static bool encode_elems(const oq_vae_kl *s, int64_t h, int64_t w, int64_t *out)
+bool oq_vae_kl_decode_elems(const oq_vae_kl *s, int64_t h, int64_t w, int64_t *out)
+{
+    return decode_elems(s, s->n_blocks, h, w, out);
+}
+
+/* Of the stages from `first` on and the middle block; h x w: the picture at that stage. */
+static bool encode_elems(const oq_vae_kl *s, int64_t first, int64_t h, int64_t w, int64_t *out)
 {
     int64_t pixels, elems = 0;
     if (!oq_i64_mul(h, w, &pixels)) return false;
-    for (int64_t i = 0; i < s->n_blocks; i++) {
+    for (int64_t i = first; i < s->n_blocks; i++) {
         const oq_vae_kl_stage *stage = &s->encoder.stages[i];
         if (!grow(pixels, stage_width(stage), &elems)) return false;
         if (stage->has_resample) pixels /= 4;
@@ -92,12 +101,25 @@ static bool encode_elems(const oq_vae_kl *s, int64_t h, int64_t w, int64_t *out)
     return grow(pixels, 4 * s->channels[s->n_blocks - 1], out) && grow(pixels, 2 * s->latent_channels, out);
 }
 
-static oq_status new_canvas(oq_exec *ex, bool fits, int64_t elems, canvas *p)
+/* Two buffers out of `all`. `first`: the picture begins in the first of them. */
+static void set_canvas(canvas *p, oq_tensor all, bool first)
 {
-    if (!fits) return oq_fail(ex->env, OQ_E_NOMEM, "autoencoder: the picture does not fit in memory");
-    *p = (canvas){0};
-    OQ_TRY(oq_tmp(ex, 1, elems, &p->here));
-    return oq_tmp(ex, 1, elems, &p->free);
+    const int64_t elems = all.cols / 2;
+    p->here = oq_tensor_cols(all, first ? 0 : elems, elems);
+    p->free = oq_tensor_cols(all, first ? elems : 0, elems);
+}
+
+/* Elements of `all`. */
+static int64_t canvas_elems(int64_t elems)
+{
+    enum { ALIGNED = 128 };
+    return 2 * ALIGNED * oq_ceil_div(elems, ALIGNED);
+}
+
+static oq_status check_size(oq_exec *ex, bool fits, int64_t elems)
+{
+    if (fits && elems <= INT64_MAX / 4) return OQ_OK;
+    return oq_fail(ex->env, OQ_E_NOMEM, "autoencoder: the picture does not fit in memory");
 }
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
@@ -197,51 +219,89 @@ static oq_status trace_picture(oq_exec *ex, const canvas *p, const char *trace, 
     return oq_trace_put(ex, planes, shape, 4, "%s.%s", trace, key);
 }
 
-oq_status oq_vae_kl_decode(oq_exec *ex, const oq_vae_kl *s, oq_tensor z, int64_t h, int64_t w, oq_tensor y,
-                           const char *trace)
+static int64_t band_rows(int64_t band)
 {
-    const oq_mark mark = oq_mark_get(ex);
-    int64_t elems = 0;
-    canvas p;
-    const bool fits = oq_vae_kl_decode_elems(s, h, w, &elems);
-    OQ_TRY(new_canvas(ex, fits, elems, &p));
-    p.h = h;
-    p.w = w;
+    return band <= 0 ? 0 : oq_ceil_div(band, OQ_VAE_KL_LEAST_ROWS) * OQ_VAE_KL_LEAST_ROWS;
+}
+
+/* Latents through the middle block and the first n stages. */
+static oq_status decode_whole(oq_exec *ex, const oq_vae_kl *s, oq_tensor z, int64_t n, canvas *p,
+                              const char *trace)
+{
     if (s->has_post_quant_conv) {
-        const oq_tensor mixed = view(p.free, 0, h * w, s->latent_channels);
-        OQ_TRY(conv(ex, &s->post_quant_conv, mixed, z, &p));
+        const oq_tensor mixed = view(p->free, 0, p->h * p->w, s->latent_channels);
+        OQ_TRY(conv(ex, &s->post_quant_conv, mixed, z, p));
         z = mixed;
     }
-    p.c = s->decoder_channels[s->n_blocks - 1];
-    OQ_TRY(conv(ex, &s->decoder.conv_in, picture(&p), z, &p));
-    OQ_TRY(mid_forward(ex, s, &s->decoder.mid, &p));
-    OQ_TRY(trace_picture(ex, &p, trace, "mid"));
-    for (int64_t i = 0; i < s->n_blocks; i++) {
+    p->c = s->decoder_channels[s->n_blocks - 1];
+    OQ_TRY(conv(ex, &s->decoder.conv_in, picture(p), z, p));
+    OQ_TRY(mid_forward(ex, s, &s->decoder.mid, p));
+    OQ_TRY(trace_picture(ex, p, trace, "mid"));
+    for (int64_t i = 0; i < n; i++) {
         const oq_vae_kl_stage *stage = &s->decoder.stages[i];
-        for (int64_t r = 0; r < stage->n_resnets; r++) OQ_TRY(resnet_forward(ex, s, &stage->resnets[r], &p));
-        if (stage->has_resample) OQ_TRY(upsample_forward(ex, &stage->resample, &p));
-        if (i == 0) OQ_TRY(trace_picture(ex, &p, trace, "up0"));
+        for (int64_t r = 0; r < stage->n_resnets; r++) OQ_TRY(resnet_forward(ex, s, &stage->resnets[r], p));
+        if (i + 1 < n) OQ_TRY(upsample_forward(ex, &stage->resample, p));
+        if (i == 0) OQ_TRY(trace_picture(ex, p, trace, "up0"));
     }
-    OQ_TRY(out_forward(ex, s, &s->decoder, &p, y));
+    return OQ_OK;
+}
+
+oq_status oq_vae_kl_decode(oq_exec *ex, const oq_vae_kl *s, oq_tensor z, int64_t h, int64_t w, int64_t band,
+                           oq_tensor y, const char *trace)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    const int64_t rows = band_rows(band), n = oq_vae_kl_decode_first(s, h, rows);
+    int64_t elems = 0;
+    oq_tensor all;
+    canvas p = {.h = h, .w = w};
+    OQ_TRY(check_size(ex, decode_elems(s, n, h, w, &elems), elems));
+    OQ_TRY(oq_tmp(ex, 1, canvas_elems(elems), &all));
+    /* every change of resolution swaps the buffers: the bands find the picture at the start */
+    set_canvas(&p, all, n % 2 != 0 || n == 0);
+    OQ_TRY(decode_whole(ex, s, z, n, &p, trace));
+    if (n < s->n_blocks) {
+        const int64_t bands = oq_vae_kl_decode_bands_elems(s, n, h, w, rows);
+        OQ_TRY(oq_tmp_resize(ex, oq_max_i64(all.cols, bands), &all));
+        OQ_TRY(oq_vae_kl_decode_bands(ex, s, n, rows, all, h, w, y));
+    } else {
+        OQ_TRY(out_forward(ex, s, &s->decoder, &p, y));
+    }
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }
 
-oq_status oq_vae_kl_encode(oq_exec *ex, const oq_vae_kl *s, oq_tensor x, int64_t h, int64_t w, oq_tensor y)
+/* The picture x of h x w through the first n stages in bands, or through conv_in where there are none; then p, of `elems`
+ * in each buffer, holds it. */
+static oq_status encode_input(oq_exec *ex, const oq_vae_kl *s, int64_t n, int64_t rows, int64_t elems,
+                              oq_tensor x, int64_t h, int64_t w, canvas *p)
+{
+    const int64_t bands = oq_vae_kl_encode_bands_elems(s, n, h, w, rows), canvases = canvas_elems(elems);
+    oq_tensor all;
+    OQ_TRY(oq_tmp(ex, 1, n ? bands : canvases, &all));
+    if (n) {
+        OQ_TRY(oq_vae_kl_encode_bands(ex, s, n, rows, all, x, h, w));
+        OQ_TRY(oq_tmp_resize(ex, canvases, &all));
+    }
+    set_canvas(p, all, true);
+    p->c = s->channels[n ? n - 1 : 0];
+    return n ? OQ_OK : conv(ex, &s->encoder.conv_in, picture(p), x, p);
+}
+
+oq_status oq_vae_kl_encode(oq_exec *ex, const oq_vae_kl *s, oq_tensor x, int64_t h, int64_t w, int64_t band,
+                           oq_tensor y)
 {
     if (h % oq_vae_kl_scale(s) || w % oq_vae_kl_scale(s))
         return oq_fail(ex->env, OQ_E_ARG, "autoencoder: %lld x %lld pixels are not multiples of %lld",
                        (long long)w, (long long)h, (long long)oq_vae_kl_scale(s));
     const oq_mark mark = oq_mark_get(ex);
-    int64_t elems = 0;
-    canvas p;
-    const bool fits = encode_elems(s, h, w, &elems);
-    OQ_TRY(new_canvas(ex, fits, elems, &p));
-    p.h = h;
-    p.w = w;
-    p.c = s->channels[0];
-    OQ_TRY(conv(ex, &s->encoder.conv_in, picture(&p), x, &p));
-    for (int64_t i = 0; i < s->n_blocks; i++) {
+    const int64_t rows = band_rows(band), n = oq_vae_kl_encode_count(s, h, rows),
+                  halvings = n < s->n_blocks ? n : s->n_blocks - 1;
+    int64_t elems = 0, whole = 0;
+    canvas p = {.h = h >> halvings, .w = w >> halvings};
+    const bool fits = encode_elems(s, 0, h, w, &whole) && encode_elems(s, n, p.h, p.w, &elems);
+    OQ_TRY(check_size(ex, fits, whole));
+    OQ_TRY(encode_input(ex, s, n, rows, elems, x, h, w, &p));
+    for (int64_t i = n; i < s->n_blocks; i++) {
         const oq_vae_kl_stage *stage = &s->encoder.stages[i];
         for (int64_t r = 0; r < stage->n_resnets; r++) OQ_TRY(resnet_forward(ex, s, &stage->resnets[r], &p));
         if (stage->has_resample) OQ_TRY(downsample_forward(ex, &stage->resample, &p));
