@@ -5,6 +5,7 @@
 
 #include "base/pool.h"
 #include "base/size.h"
+#include "format/format_int.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -205,18 +206,29 @@ static bool transpose(const work *w, const uint8_t *src, uint8_t *dst, size_t by
     return true;
 }
 
+/* Zero points that are whole numbers, moved within the bits in which they stand. */
+static bool move_zeros(const work *w, const uint8_t *src, uint8_t *dst, size_t bytes, unsigned by)
+{
+    const oq_format *f = w->l->source.format;
+    if (!f->int_bits) return false;
+    const int64_t groups = oq_ceil_div(w->l->k, f->block_k);
+    const unsigned mask = (1u << oq_int_zero_bits(f->int_bits)) - 1u;
+    memcpy(dst, src, bytes);
+    for (int64_t r = 0; r < w->whole; r++)
+        for (int64_t g = 0; g < groups; g++)
+            oq_int_put_zero(dst, f->int_bits, r, g, groups,
+                            (oq_int_zero(src, f->int_bits, r, g, groups) + by) & mask);
+    return true;
+}
+
 static bool zero_up(const work *w, const uint8_t *src, uint8_t *dst, size_t bytes)
 {
-    (void)w;
-    for (size_t i = 0; i < bytes; i++) dst[i] = (uint8_t)(src[i] + 1);
-    return true;
+    return move_zeros(w, src, dst, bytes, 1u);
 }
 
 static bool zero_down(const work *w, const uint8_t *src, uint8_t *dst, size_t bytes)
 {
-    (void)w;
-    for (size_t i = 0; i < bytes; i++) dst[i] = (uint8_t)(src[i] - 1);
-    return true;
+    return move_zeros(w, src, dst, bytes, ~0u);
 }
 
 static const struct {

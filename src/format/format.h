@@ -108,7 +108,8 @@ OQ_BNB4_BLOCKS(OQ_BNB4_DECLARE)
 /* NULL: there is none of such blocks. */
 const oq_format *oq_format_bnb4(bool nf4, int64_t block, bool nested);
 /* Integers of b = 2, 3, 4 or 8 bits, unsigned; SCALE [n, ceil(k/g)], f32, or what stands behind g; value = (code - 2^(b-1)) *
- * scale. With z: ZERO u8 like SCALE; (code - zero) * scale. DATA u8 [n, ceil(b*k/8)]: a row is one stream of bits, low bits
+ * scale. With z: ZERO [n, groups] (a byte each, rows of b = 2 and 3
+ * bits a stream of bits); (code - zero) * scale. DATA u8 [n, ceil(b*k/8)]: a row is one stream of bits, low bits
  * first. int4_g32, int4z_g128_bf16 ... */
 #define OQ_INT_SCALES(X, name) X(name) X(name##_f16) X(name##_bf16)
 #define OQ_INT_GROUPS(X, name)                                                                                         \

@@ -25,7 +25,10 @@ static size_t int_plane_bytes(const oq_format *f, int bits, oq_plane plane, int6
     size_t bits_of_row = 0, bytes = 0;
     if (!(f->planes & 1u << plane) || n <= 0 || k <= 0) return 0;
     if (!oq_size_mul((size_t)k, (size_t)bits, &bits_of_row) || bits_of_row > SIZE_MAX - 7) return SIZE_MAX;
-    const size_t columns = plane == OQ_PLANE_DATA ? (bits_of_row + 7) / 8 : (size_t)groups_of(f, k);
+    const size_t groups = (size_t)groups_of(f, k);
+    const size_t columns = plane == OQ_PLANE_DATA   ? (bits_of_row + 7) / 8
+                           : plane == OQ_PLANE_ZERO ? oq_int_zero_row_bytes(bits, (int64_t)groups)
+                                                    : groups;
     if (!oq_size_mul((size_t)n, columns, &bytes)) return SIZE_MAX;
     const size_t each = f->scale_type ? f->scale_type->bytes : sizeof(float);
     if (plane == OQ_PLANE_SCALE && !oq_size_mul(bytes, each, &bytes)) return SIZE_MAX;
@@ -34,9 +37,45 @@ static size_t int_plane_bytes(const oq_format *f, int bits, oq_plane plane, int6
 
 /* ---- numbers ------------------------------------------------------------------------------------------- */
 
-static float zero_of(const uint8_t *zero, int64_t group, int bits)
+/* No code of 2 or 8 bits lies in two bytes; one of 3 bits may. */
+static uint32_t code_at(const uint8_t *row, int64_t i, int bits)
 {
-    return zero ? (float)zero[group] : (float)(1 << (bits - 1));
+    const int64_t bit = i * bits;
+    const int shift = (int)(bit & 7);
+    uint32_t word = row[bit >> 3];
+    if (shift + bits > 8) word |= (uint32_t)row[(bit >> 3) + 1] << 8;
+    return word >> shift & ((1u << bits) - 1);
+}
+
+size_t oq_int_zero_row_bytes(int bits, int64_t groups)
+{
+    const size_t zero_bits = (size_t)oq_int_zero_bits(bits), whole = (size_t)groups / 8,
+                 rest = (size_t)groups % 8;
+    return whole * zero_bits +
+           (rest * zero_bits + 7) / 8; /* no product is larger than the bytes themselves */
+}
+
+unsigned oq_int_zero(const void *plane, int bits, int64_t row, int64_t group, int64_t groups)
+{
+    const uint8_t *const at = (const uint8_t *)plane + (size_t)row * oq_int_zero_row_bytes(bits, groups);
+    return code_at(at, group, oq_int_zero_bits(bits));
+}
+
+void oq_int_put_zero(void *plane, int bits, int64_t row, int64_t group, int64_t groups, unsigned zero)
+{
+    uint8_t *const at = (uint8_t *)plane + (size_t)row * oq_int_zero_row_bytes(bits, groups);
+    const int each = oq_int_zero_bits(bits);
+    const int64_t bit = group * each;
+    const int shift = (int)(bit & 7);
+    const unsigned mask = (1u << each) - 1u;
+    uint8_t *const p = at + (bit >> 3);
+    p[0] = (uint8_t)((p[0] & ~(mask << shift)) | zero << shift);
+    if (shift + each > 8) p[1] = (uint8_t)((p[1] & ~(mask >> (8 - shift))) | zero >> (8 - shift));
+}
+
+static float zero_of(const uint8_t *zero, int bits, int64_t row, int64_t group, int64_t groups)
+{
+    return zero ? (float)oq_int_zero(zero, bits, row, group, groups) : (float)(1 << (bits - 1));
 }
 
 /* Scales i, i + 1 ... of the plane as f32. */
@@ -49,16 +88,6 @@ static void read_scales(const oq_format *f, float *dst, const oq_planes *src, in
         memcpy(dst, plane + (size_t)i * sizeof *dst, (size_t)count * sizeof *dst);
 }
 
-/* No code of 2 or 8 bits lies in two bytes; one of 3 bits may. */
-static uint32_t code_at(const uint8_t *row, int64_t i, int bits)
-{
-    const int64_t bit = i * bits;
-    const int shift = (int)(bit & 7);
-    uint32_t word = row[bit >> 3];
-    if (shift + bits > 8) word |= (uint32_t)row[(bit >> 3) + 1] << 8;
-    return word >> shift & ((1u << bits) - 1);
-}
-
 static void int_decode_span(const oq_format *f, int bits, float *dst, const oq_planes *src, int64_t row,
                             int64_t first, int64_t count, int64_t k)
 {
@@ -67,7 +96,7 @@ static void int_decode_span(const oq_format *f, int bits, float *dst, const oq_p
     const uint8_t *const zero = src->plane[OQ_PLANE_ZERO];
     for (int64_t i = first; i < first + count;) {
         const int64_t group = i / f->block_k, end = oq_min_i64((group + 1) * f->block_k, first + count);
-        const float from = zero_of(zero, row * groups + group, bits);
+        const float from = zero_of(zero, bits, row, group, groups);
         float by;
         read_scales(f, &by, src, row * groups + group, 1);
         for (; i < end; i++) dst[i - first] = ((float)code_at(codes, i, bits) - from) * by;
@@ -79,10 +108,10 @@ static void int4_piece(const oq_format *f, oq_group_piece *out, const oq_planes 
 {
     (void)n;
     const int n_scales = oq_group_piece_begin(f, &traits4, out, src, row, first, count, k);
-    const int64_t at = row * groups_of(f, k) + first / f->block_k;
+    const int64_t groups = groups_of(f, k), group = first / f->block_k;
     const uint8_t *const zero = src->plane[OQ_PLANE_ZERO];
-    read_scales(f, out->scale, src, at, n_scales);
-    for (int i = 0; i < n_scales; i++) out->offset[i] = zero_of(zero, at + i, 4);
+    read_scales(f, out->scale, src, row * groups + group, n_scales);
+    for (int i = 0; i < n_scales; i++) out->offset[i] = zero_of(zero, 4, row, group + i, groups);
 }
 
 /* ---- encode -------------------------------------------------------------------------------------------- */
@@ -178,18 +207,20 @@ static void int_encode(const oq_format *f, int bits, oq_planes_mut *dst, const f
                        int64_t k)
 {
     const int64_t row_bytes = (k * bits + 7) / 8;
-    int64_t group = 0;
-    uint8_t *zero = f->planes & 1u << OQ_PLANE_ZERO ? dst->plane[OQ_PLANE_ZERO] : NULL, codes[128];
+    const int64_t groups = groups_of(f, k);
+    void *zero = f->planes & 1u << OQ_PLANE_ZERO ? dst->plane[OQ_PLANE_ZERO] : NULL;
+    uint8_t codes[128];
     memset(dst->plane[OQ_PLANE_DATA], 0, (size_t)(n * row_bytes));
+    if (zero) memset(zero, 0, (size_t)n * oq_int_zero_row_bytes(bits, groups));
     for (int64_t r = 0; r < n; r++) {
         uint8_t *const row = (uint8_t *)dst->plane[OQ_PLANE_DATA] + r * row_bytes;
         for (int64_t c = 0; c < k; c += f->block_k) {
-            const int64_t count = oq_min_i64(f->block_k, k - c);
+            const int64_t count = oq_min_i64(f->block_k, k - c), group = c / f->block_k;
             const float *const x = src + r * k + c;
             const oq_int_grid grid = oq_int_fit(f, x, count);
             oq_int_codes(f, &grid, codes, x, count);
-            oq_int_put_scale(f, dst->plane[OQ_PLANE_SCALE], group++, grid.scale);
-            if (zero) *zero++ = (uint8_t)grid.zero;
+            oq_int_put_scale(f, dst->plane[OQ_PLANE_SCALE], r * groups + group, grid.scale);
+            if (zero) oq_int_put_zero(zero, bits, r, group, groups, (unsigned)grid.zero);
             for (int64_t i = 0; i < count; i++) oq_code_put(row, c + i, bits, codes[i]);
         }
     }

@@ -24,6 +24,16 @@ static inline float oq_int_value(const oq_int_grid *g, uint8_t code)
 {
     return ((float)code - g->zero) * g->scale;
 }
+/* Bits of a zero point at rest: a row's stand in a stream, as codes do; those of codes of 4 bits take a byte, as kernels read
+ * them in vectors. */
+static inline int oq_int_zero_bits(int bits)
+{
+    return bits < 4 ? bits : 8;
+}
+size_t oq_int_zero_row_bytes(int bits, int64_t groups);
+/* Zero point of a group of a row of plane ZERO; codes of `bits`. */
+unsigned oq_int_zero(const void *plane, int bits, int64_t row, int64_t group, int64_t groups);
+void oq_int_put_zero(void *plane, int bits, int64_t row, int64_t group, int64_t groups, unsigned zero);
 /* Code number i of a row, whose bits there are zero. */
 void oq_code_put(uint8_t *row, int64_t i, int bits, uint32_t code);
 

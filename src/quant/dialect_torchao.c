@@ -136,11 +136,13 @@ static void make_intx_codes(void *dst, const oq_plane_source *self, int64_t n, i
 static void make_intx_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
     const int64_t groups = oq_ceil_div(k, self->arg[2]), stored = oq_ceil_div(k, self->arg[1]);
+    const int bits = (int)self->arg[0];
+    memset(dst, 0, (size_t)n * oq_int_zero_row_bytes(bits, groups));
     for (int64_t r = 0; r < n; r++)
         for (int64_t j = 0; j < groups; j++)
-            ((uint8_t *)dst)[r * groups + j] =
-                (uint8_t)(number_at(self->tensor, r * stored + j * self->arg[2] / self->arg[1]) +
-                          half_of(self->arg[0]));
+            oq_int_put_zero(dst, bits, r, j, groups,
+                            (unsigned)(number_at(self->tensor, r * stored + j * self->arg[2] / self->arg[1]) +
+                                       half_of(bits)));
 }
 
 static oq_status read_intx(const oq_json *data, intx *x)

@@ -217,49 +217,70 @@ static uint32_t gptq_zero(const oq_ckpt_tensor *t, int64_t r, int64_t g, int64_t
     return code_at(t, g * t->dim[1], 1, r, bits);
 }
 
+static uint32_t awq_zero(const oq_ckpt_tensor *t, int64_t r, int64_t g, int64_t bits)
+{
+    (void)bits;
+    return awq_code(t, g, r);
+}
+
 static uint32_t row_zero(const oq_ckpt_tensor *t, int64_t r, int64_t g, int64_t bits)
 {
     return code_at(t, g, t->dim[1], r, bits);
 }
 
-static void make_gptq_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+typedef uint32_t (*zero_of)(const oq_ckpt_tensor *t, int64_t r, int64_t g, int64_t bits);
+
+/* Zero points of the format's groups, each (stored + add) ^ flip within the bits. */
+static void make_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k, zero_of stored,
+                       uint32_t add, uint32_t flip)
 {
     const int64_t groups = oq_ceil_div(k, self->arg[2]), bits = self->arg[0];
+    const uint32_t mask = (1u << bits) - 1u;
+    memset(dst, 0, (size_t)n * oq_int_zero_row_bytes((int)bits, groups));
     for (int64_t r = 0; r < n; r++)
         for (int64_t j = 0; j < groups; j++)
-            ((uint8_t *)dst)[r * groups + j] = (uint8_t)gptq_zero(self->tensor, r, file_group(self, j), bits);
+            oq_int_put_zero(dst, (int)bits, r, j, groups,
+                            ((stored(self->tensor, r, file_group(self, j), bits) + add) & mask) ^ flip);
+}
+
+static void make_gptq_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    make_zeros(dst, self, n, k, gptq_zero, 0, 0);
 }
 
 /* Stored less by one; a zero point of 0 wraps around. */
 static void make_gptq_v1_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
-    const size_t count = (size_t)(n * oq_ceil_div(k, self->arg[2]));
-    make_gptq_zeros(dst, self, n, k);
-    for (size_t i = 0; i < count; i++)
-        ((uint8_t *)dst)[i] = (uint8_t)((((uint8_t *)dst)[i] + 1u) & ((1u << self->arg[0]) - 1));
+    make_zeros(dst, self, n, k, gptq_zero, 1, 0);
+}
+
+/* One is added to all zero points of a word at once, as GPTQModel took it off; those of 3 bits lie across words, and wrap around
+ * each by itself there too. */
+static uint32_t gptqmodel_zero(const oq_ckpt_tensor *t, int64_t r, int64_t g, int64_t bits)
+{
+    const int64_t per_word = 32 / bits, at = g * t->dim[1] + r / per_word;
+    if (bits == 3) return gptq_zero(t, r, g, bits) + 1u;
+    return (word_at(t, at) + UINT32_MAX / ((1u << bits) - 1u)) >> (r % per_word * bits);
+}
+
+static void make_gptqmodel_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    make_zeros(dst, self, n, k, gptqmodel_zero, 0, 0);
 }
 
 static void make_awq_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
-    const int64_t groups = oq_ceil_div(k, self->arg[2]);
-    for (int64_t r = 0; r < n; r++)
-        for (int64_t j = 0; j < groups; j++)
-            ((uint8_t *)dst)[r * groups + j] = (uint8_t)awq_code(self->tensor, file_group(self, j), r);
+    make_zeros(dst, self, n, k, awq_zero, 0, 0);
 }
 
 static void make_signed_awq_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
-    make_awq_zeros(dst, self, n, k);
-    for (int64_t i = 0; i < n * oq_ceil_div(k, self->arg[2]); i++) ((uint8_t *)dst)[i] ^= 8;
+    make_zeros(dst, self, n, k, awq_zero, 0, 8);
 }
 
 static void make_row_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
-    const int64_t groups = oq_ceil_div(k, self->arg[2]);
-    for (int64_t r = 0; r < n; r++)
-        for (int64_t j = 0; j < groups; j++)
-            ((uint8_t *)dst)[r * groups + j] =
-                (uint8_t)row_zero(self->tensor, r, file_group(self, j), self->arg[0]);
+    make_zeros(dst, self, n, k, row_zero, 0, 0);
 }
 
 /* ---- checks -------------------------------------------------------------------------------------------- */
@@ -499,8 +520,9 @@ static void fill(const layer *l, oq_part_source *out)
     out->plane[OQ_PLANE_SCALE].tensor = l->scale;
     out->plane[OQ_PLANE_SCALE].make = makers[layout->packing].scales;
     out->plane[OQ_PLANE_ZERO].tensor = l->zero;
-    out->plane[OQ_PLANE_ZERO].make =
-        layout->zeros_minus_one ? make_gptq_v1_zeros : makers[layout->packing].zeros;
+    out->plane[OQ_PLANE_ZERO].make = !layout->zeros_minus_one ? makers[layout->packing].zeros
+                                     : layout->zeros_borrow   ? make_gptqmodel_zeros
+                                                              : make_gptq_v1_zeros;
     if (layout->is_signed) {
         out->plane[OQ_PLANE_DATA].make = make_signed_awq_codes;
         out->plane[OQ_PLANE_ZERO].make = make_signed_awq_zeros;

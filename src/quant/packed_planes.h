@@ -17,7 +17,8 @@ typedef struct oq_packed_layout {
     oq_packing packing;
     int64_t bits, group; /* group: columns under a scale; -1: the whole row */
     bool symmetric;        /* says the metadata: zero points, where there are any, are all half of the codes' range */
-    bool zeros_minus_one;  /* OQ_PACK_GPTQ: stored less by one */
+    bool zeros_minus_one;  /* OQ_PACK_GPTQ: stored less by one ... */
+    bool zeros_borrow;     /* ... which was taken off whole words: a zero point of 0 borrows from the next one of its word */
     bool is_signed;        /* OQ_PACK_AWQ_PLAIN: codes and zero points in two's complement, half the range less */
 } oq_packed_layout;
 

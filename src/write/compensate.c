@@ -351,12 +351,12 @@ static void put_row(const rounding *r, int64_t row, const uint8_t *codes, const 
 {
     const int64_t bytes = (r->k * r->f->int_bits + 7) / 8;
     uint8_t *to = (uint8_t *)r->to->plane[OQ_PLANE_DATA] + row * bytes;
-    uint8_t *zero = r->to->plane[OQ_PLANE_ZERO];
+    void *zero = r->f->planes & 1u << OQ_PLANE_ZERO ? r->to->plane[OQ_PLANE_ZERO] : NULL;
     memset(to, 0, (size_t)bytes);
     for (int64_t s = 0; s < r->k; s++) oq_code_put(to, s, r->f->int_bits, codes[s]);
     for (int64_t g = 0; g < r->groups; g++) {
         oq_int_put_scale(r->f, r->to->plane[OQ_PLANE_SCALE], row * r->groups + g, grids[g].scale);
-        if (r->f->planes & 1u << OQ_PLANE_ZERO) zero[row * r->groups + g] = (uint8_t)grids[g].zero;
+        if (zero) oq_int_put_zero(zero, r->f->int_bits, row, g, r->groups, (unsigned)grids[g].zero);
     }
 }
 

@@ -2,6 +2,7 @@
 #include "write/layout.h"
 
 #include "base/size.h"
+#include "format/format_int.h"
 
 #include <string.h>
 
@@ -53,11 +54,13 @@ int oq_layout_spell(const oq_layout *layout, const oq_write_layer *layer, oq_spe
 {
     const int n = layout->spell(layer, out);
     bool scaled = !oq_act_is_static(layer->scheme.act_scale), smoothed = !layer->scheme.smooth;
+    bool ordered = !layer->scheme.order;
     for (int i = 0; i < n; i++) {
         scaled |= out[i].plane == OQ_PLANE_INPUT_SCALE;
         smoothed |= out[i].plane == OQ_PLANE_SMOOTH;
+        ordered |= out[i].plane == OQ_PLANE_ORDER;
     }
-    return scaled && smoothed ? n : 0;
+    return scaled && smoothed && ordered ? n : 0;
 }
 
 void oq_put_nibbles_swapped(void *dst, const oq_write_layer *layer, const oq_planes *planes)
@@ -85,9 +88,10 @@ unsigned oq_write_int_code(const oq_write_layer *layer, const oq_planes *planes,
 
 unsigned oq_write_int_zero(const oq_write_layer *l, const oq_planes *planes, int64_t row, int64_t group)
 {
-    const uint8_t *zero = planes->plane[OQ_PLANE_ZERO];
-    return zero ? zero[row * (l->k / l->scheme.weight->block_k) + group]
-                : 1u << (l->scheme.weight->int_bits - 1);
+    const void *zero = planes->plane[OQ_PLANE_ZERO];
+    const int bits = l->scheme.weight->int_bits;
+    return zero ? oq_int_zero(zero, bits, row, group, oq_ceil_div(l->k, l->scheme.weight->block_k))
+                : 1u << (bits - 1);
 }
 
 void oq_put_column_scales(void *dst, const oq_write_layer *l, const oq_planes *planes)

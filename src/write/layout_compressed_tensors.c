@@ -50,14 +50,13 @@ static void put_shape(void *dst, const oq_write_layer *l, const oq_planes *plane
 /* Zero points of as many rows as a word takes, the first of them in its low bits. */
 static void put_zeros(void *dst, const oq_write_layer *l, const oq_planes *planes)
 {
-    const uint8_t *zero = planes->plane[OQ_PLANE_ZERO];
     const int bits = l->scheme.weight->int_bits, per_word = 32 / bits;
     const int64_t groups = oq_ceil_div(l->k, l->scheme.weight->block_k);
     for (int64_t r = 0; r < oq_ceil_div(l->n, per_word); r++)
         for (int64_t g = 0; g < groups; g++) {
             uint32_t word = 0;
             for (int64_t i = 0; i < per_word && r * per_word + i < l->n; i++)
-                word |= (uint32_t)zero[(r * per_word + i) * groups + g] << (bits * i);
+                word |= (uint32_t)oq_write_int_zero(l, planes, r * per_word + i, g) << (bits * i);
             memcpy((char *)dst + (r * groups + g) * 4, &word, sizeof word);
         }
 }

@@ -39,9 +39,10 @@ static void put_int_zeros(void *dst, const oq_write_layer *l, const oq_planes *p
 {
     const oq_format *f = l->scheme.weight;
     const int half = 1 << (f->int_bits - 1);
-    const uint8_t *zero = planes->plane[OQ_PLANE_ZERO];
-    const int64_t n = l->n * (l->k / f->block_k);
-    for (int64_t i = 0; i < n; i++) ((int8_t *)dst)[i] = (int8_t)(zero ? (int)zero[i] - half : 0);
+    const int64_t groups = l->k / f->block_k;
+    for (int64_t r = 0; r < l->n; r++)
+        for (int64_t g = 0; g < groups; g++)
+            ((int8_t *)dst)[r * groups + g] = (int8_t)((int)oq_write_int_zero(l, planes, r, g) - half);
 }
 
 static void put_no_zeros(void *dst, const oq_write_layer *l, const oq_planes *planes)

@@ -2,6 +2,7 @@
 #include "cuda/linear/packing.h"
 
 #include "base/size.h"
+#include "format/format_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -201,7 +202,7 @@ static void pack_codes(uint8_t *dst, const uint8_t *src, const oq_cu_group *g, i
         }
 }
 
-/* Scales or zeros [n, groups] of `each` bytes in the codes' order; of 16 bits where `narrow` says so, which are widened. */
+/* Scales [n, groups] of `each` bytes in the codes' order; of 16 bits where `narrow` says so, which are widened. */
 static void pack_of_groups(char *dst, const char *src, const oq_cu_group *g, size_t each,
                            const oq_dtype *narrow)
 {
@@ -217,6 +218,17 @@ static void pack_of_groups(char *dst, const char *src, const oq_cu_group *g, siz
             else
                 memcpy(to, src + (size_t)(r * g->groups + first) * each, (size_t)count * each);
         }
+}
+
+/* Zero points likewise, a byte each. */
+static void pack_zeros(uint8_t *dst, const void *src, const oq_cu_group *g, int bits)
+{
+    const int64_t per_block = GROUP_BLOCK / g->group;
+    memset(dst, 0, group_parts(g) * (size_t)per_block);
+    for (int64_t r = 0; r < g->n; r++)
+        for (int64_t i = 0; i < g->groups; i++)
+            dst[part_at(g, r, i / per_block) * per_block + i % per_block] =
+                (uint8_t)oq_int_zero(src, bits, r, i, g->groups);
 }
 
 /* Powers of two of groups of 32 times the f32 of their 512 columns, in the codes' order. */
@@ -247,7 +259,7 @@ static void pack_group(char *dst, const oq_planes *src, const oq_cuda_packing *p
     else
         pack_of_groups(dst + p->scale_at, src->plane[OQ_PLANE_SCALE], &p->group, scale_bytes(&p->group),
                        f->scale_type);
-    if (p->zero_at) pack_of_groups(dst + p->zero_at, src->plane[OQ_PLANE_ZERO], &p->group, 1, NULL);
+    if (p->zero_at) pack_zeros((uint8_t *)dst + p->zero_at, src->plane[OQ_PLANE_ZERO], &p->group, bits);
     if (p->global_at)
         memcpy(dst + p->global_at, src->plane[OQ_PLANE_GLOBAL],
                f->plane_bytes(f, OQ_PLANE_GLOBAL, spec->n, spec->k));

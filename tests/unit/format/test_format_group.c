@@ -16,6 +16,7 @@
 #include "format/float4.h"
 #include "format/float8.h"
 #include "format/format.h"
+#include "format/format_int.h"
 
 /* ---- numbers ------------------------------------------------------------------------------------------- */
 
@@ -449,6 +450,39 @@ static void test_narrow_scales(void **state)
     assert_int_equal(seen, 2 * (4 * 2 * 4 + 2 * 3)); /* types: bits, zero points, groups; middles, groups */
 }
 
+/* Integers at rest: codes, scales and zero points of all groups, no more than 1.05 times their bits; a zero point comes back in
+ * any place, and its neighbours stay. */
+static void test_zeros_at_rest(void **state)
+{
+    (void)state;
+    enum { N = 3, K = 512 };
+    int seen = 0;
+    for (const oq_format *const *l = oq_format_list; *l; l++) {
+        const oq_format *f = *l;
+        uint8_t plane[N * K / 16];
+        if (!f->int_bits || !(f->planes & 1u << OQ_PLANE_ZERO)) continue;
+        const int64_t groups = K / f->block_k;
+        const double scale = f->scale_type ? 16 : 32,
+                     least = N * (K * f->int_bits + (double)groups * (scale + f->int_bits)) / 8;
+        double held = 0;
+        for (int p = OQ_PLANE_DATA; p <= OQ_PLANE_ZERO; p++)
+            held += (double)f->plane_bytes(f, (oq_plane)p, N, K);
+        if (!(held >= least && held <= 1.05 * least)) fail_msg("%s: %g bytes for %g", f->name, held, least);
+        const size_t bytes = f->plane_bytes(f, OQ_PLANE_ZERO, N, K);
+        const unsigned mask = (1u << f->int_bits) - 1u;
+        assert_true(bytes <= sizeof plane);
+        memset(plane, 0xff, sizeof plane);
+        for (int64_t i = 0; i < N * groups; i++)
+            oq_int_put_zero(plane, f->int_bits, i / groups, i % groups, groups, (unsigned)(i * 5 + 1) & mask);
+        for (int64_t i = 0; i < N * groups; i++)
+            assert_int_equal(oq_int_zero(plane, f->int_bits, i / groups, i % groups, groups),
+                             (unsigned)(i * 5 + 1) & mask);
+        for (size_t i = bytes; i < sizeof plane; i++) assert_int_equal(plane[i], 0xff);
+        seen++;
+    }
+    assert_int_equal(seen, 4 * 4 * 3);
+}
+
 static void test_act_nvfp4(void **state)
 {
     (void)state;
@@ -524,6 +558,7 @@ int main(void)
         cmocka_unit_test(test_act_int4),
         cmocka_unit_test(test_float_zeros),
         cmocka_unit_test(test_narrow_scales),
+        cmocka_unit_test(test_zeros_at_rest),
         cmocka_unit_test(test_act_nvfp4),
         cmocka_unit_test(test_rotate),
         cmocka_unit_test(test_act_token_of_sixteen),

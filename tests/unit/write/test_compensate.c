@@ -15,6 +15,7 @@
 
 #include "base/pool.h"
 #include "base/size.h"
+#include "format/format_int.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -144,7 +145,8 @@ static void expect_codes(const rounded *r, const struct golden *g, size_t at)
         f->decode_row(f, row, &planes, i, g->n, g->k);
         for (int64_t s = 0; s < g->k; s++) {
             const int64_t group = i * groups + s / f->block_k;
-            const float z = zero ? (float)zero[group] : (float)(1 << (f->int_bits - 1));
+            const float z = zero ? (float)oq_int_zero(zero, f->int_bits, i, s / f->block_k, groups)
+                                 : (float)(1 << (f->int_bits - 1));
             assert_true(isfinite(scale[group]) && scale[group] != 0.0f);
             same &= fabsf(scale[group] - g->scales[group]) <= 1e-5f * fabsf(g->scales[group]) &&
                     z == (float)g->zeros[group] &&
