@@ -126,6 +126,14 @@ static oq_status unknown_layout(oq_env *env, const char *name)
     return oq_fail(env, OQ_E_ARG, "layout '%s' is unknown; there are %s", name, all);
 }
 
+static void note_zeros(oq_quantize_part *p)
+{
+    bool zeros = false;
+    for (size_t i = 0; i < p->n_layers; i++)
+        zeros |= p->layers[i].scheme.weight->int_bits && !oq_write_symmetric(p->layers[i].scheme.weight);
+    for (size_t i = 0; i < p->n_layers; i++) p->layers[i].zeros_beside = zeros;
+}
+
 static oq_status choose_layout(oq_quantize *q, oq_quantize_part *p)
 {
     const char *name = oq_options_text(q->options, "layout", NULL);
@@ -329,6 +337,7 @@ static oq_status list_part(oq_quantize *q, oq_quantize_part *p, const char *sing
     OQ_TRY(list_layers(q, p));
     OQ_TRY(oq_quantize_choose_names(q, p));
     OQ_TRY(oq_quantize_spell_all(q, p));
+    note_zeros(p);
     if (p->n_layers) OQ_TRY(choose_layout(q, p));
     adopt_formats(p);
     OQ_TRY(choose_container(q, p, &container));

@@ -44,6 +44,19 @@ static const oq_json *option(const oq_declared *declared, const oq_json *overrid
     return own ? own : oq_json_get(declared->options, key);
 }
 
+/* "meta": {"quantizer": ["gptqmodel:7.7.0"]}: its format gptq is gptq_v2 with one taken off all zero points of a word in one
+ * subtraction. */
+static bool is_gptqmodel(const oq_declared *declared)
+{
+    const oq_json *who = oq_json_get(oq_json_get(declared->options, "meta"), "quantizer");
+    const size_t n = oq_json_type(who) == OQ_JSON_ARRAY ? oq_json_size(who) : 1;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = oq_json_string(oq_json_type(who) == OQ_JSON_ARRAY ? oq_json_at(who, i) : who);
+        if (name && strncmp(name, "gptqmodel", 9) == 0) return true;
+    }
+    return false;
+}
+
 static oq_packed_layout read_layout(const oq_declared *declared, const oq_json *override)
 {
     const char *format = oq_json_string(oq_json_get(declared->options, "checkpoint_format"));
@@ -53,6 +66,7 @@ static oq_packed_layout read_layout(const oq_declared *declared, const oq_json *
         .group = oq_json_int(option(declared, override, "group_size"), 128),
         .symmetric = oq_json_bool(option(declared, override, "sym"), true),
         .zeros_minus_one = !(format && strcmp(format, "gptq_v2") == 0),
+        .zeros_borrow = is_gptqmodel(declared),
     };
 }
 

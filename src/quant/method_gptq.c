@@ -29,6 +29,7 @@ static const oq_method_option options[] = {
      .type = OQ_METHOD_BOOL,
      .fallback = "false",
      .help = "the output head is quantized too"},
+    {.name = "meta", .type = OQ_METHOD_OBJECT, .help = "who wrote the file ('quantizer')"},
     {.name = "dynamic", .type = OQ_METHOD_OBJECT, .help = "regular expression to overrides of a layer"},
     OQ_METHOD_IGNORED_ROW(""),
     {0},

@@ -15,7 +15,8 @@ static const oq_method_option options[] = {
     {.name = "sym", .type = OQ_METHOD_BOOL, .fallback = "true", .help = "symmetric codes"},
     {.name = "packing_format",
      .type = OQ_METHOD_CHOICE,
-     .choices = "auto_round:auto_gptq,auto_round:auto_awq,auto_round:llm_compressor,auto_round:fp8,"
+     .choices = "auto_round:auto_gptq,auto_round:gptqmodel,auto_round:auto_awq,auto_round:llm_compressor,"
+                "auto_round:fp8,"
                 "auto_round:fp8_static,auto_round",
      .fallback = "\"auto_round:auto_gptq\"",
      .help = "how codes are packed"},

@@ -13,6 +13,7 @@ typedef struct oq_write_layer { /* one layer as it will stand in the file */
     int64_t n, k;
     oq_scheme scheme;
     float input_scale; /* static activation scale; 0: none. Any number above until it was measured */
+    bool zeros_beside; /* some layer of the component has zero points */
     const float *smooth; /* factors of the columns of x [k], bf16 numbers; the weights are divided by them. NULL: none, or not
                           * measured yet */
 } oq_write_layer;
@@ -81,7 +82,8 @@ unsigned oq_write_int_zero(const oq_write_layer *layer, const oq_planes *planes,
 /* Scales of such a format as [groups, n]. */
 void oq_put_column_scales(void *dst, const oq_write_layer *layer, const oq_planes *planes);
 /* layout_gptq.c: qweight, qzeros and scales; 0: codes do not fill words. Columns in the order of the model where the planes have
- * another. */
+ * another. Zero points are stored less by one where no layer of the component has any, as all readers know it; else as they are, since
+ * readers disagree about one less than 0. */
 int oq_spell_gptq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX]);
 /* The names, as a JSON list. */
 oq_json *oq_write_names(const char *const *names, size_t n);

@@ -47,8 +47,7 @@ static int spell_awq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
 
 static bool fits(const oq_write_layer *l)
 {
-    return l->scheme.weight->int_bits && !l->scheme.act && !l->scheme.order &&
-           l->k % l->scheme.weight->block_k == 0;
+    return l->scheme.weight->int_bits && !l->scheme.act && l->k % l->scheme.weight->block_k == 0;
 }
 
 static int spell_mx(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
@@ -123,7 +122,7 @@ static oq_json *config_of(const oq_write_component *c, const char *packing)
 
 static oq_json *config_autoround(const oq_write_component *c)
 {
-    return config_of(c, "auto_round:auto_gptq");
+    return config_of(c, c->layers[0].zeros_beside ? "auto_round:gptqmodel" : "auto_round:auto_gptq");
 }
 
 static oq_json *config_autoround_awq(const oq_write_component *c)

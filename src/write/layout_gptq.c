@@ -1,5 +1,5 @@
-/* layout_gptq.c -- GPTQ's own layout: integers packed along the columns, zero points one less than they are, and for each
- * column its group, which is where columns that were ordered by activation tell their order. */
+/* layout_gptq.c -- GPTQ's own layout: integers packed along the columns, zero points (one less than they are, or, as gptq_v2, as
+ * they are), and for each column its group, which is where columns that were ordered by activation tell their order. */
 #include "write/layout.h"
 
 #include "base/size.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- as GPTQ: the columns of a row are one stream of bits through words; zero points one less than they are */
+/* ---- as GPTQ: the columns of a row are one stream of bits through words */
 
 /* `value` at bit `at` of a stream whose words stand `stride` apart. */
 static void put_bits(uint32_t *words, int64_t stride, int64_t at, int bits, unsigned value)
@@ -38,11 +38,12 @@ static void put_gptq_zeros(void *dst, const oq_write_layer *l, const oq_planes *
 {
     const int bits = l->scheme.weight->int_bits;
     const int64_t groups = l->k / l->scheme.weight->block_k, words = l->n * bits / 32;
+    const unsigned less = l->zeros_beside ? 0u : 1u;
     memset(dst, 0, (size_t)(groups * words) * 4);
     for (int64_t g = 0; g < groups; g++)
         for (int64_t r = 0; r < l->n; r++)
             put_bits((uint32_t *)dst + g * words, 1, r * bits, bits,
-                     (oq_write_int_zero(l, planes, r, g) - 1u) & ((1u << bits) - 1u));
+                     (oq_write_int_zero(l, planes, r, g) - less) & ((1u << bits) - 1u));
 }
 
 int oq_spell_gptq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
@@ -117,7 +118,7 @@ static oq_json *config(const oq_write_component *c)
     bool ordered = false;
     for (size_t i = 0; i < c->n_layers; i++) ordered |= c->layers[i].scheme.order;
     oq_json_set(o, "quant_method", oq_json_new_string("gptq"));
-    oq_json_set(o, "checkpoint_format", oq_json_new_string("gptq"));
+    oq_json_set(o, "checkpoint_format", oq_json_new_string(c->layers[0].zeros_beside ? "gptq_v2" : "gptq"));
     oq_json_set(o, "bits", oq_json_new_int(f->int_bits));
     oq_json_set(o, "group_size", oq_json_new_int(f->block_k));
     oq_json_set(o, "sym", oq_json_new_bool(oq_write_symmetric(f)));

@@ -119,20 +119,30 @@ static void accept(world *w, const char *config, const oq_format *format, const 
 #define AUTO(more) "{\"quant_method\": \"auto-round\", \"bits\": 4, \"group_size\": 32" more "}"
 #define AWQ(more)  "{\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 32" more "}"
 
+#define GPTQMODEL ", \"meta\": {\"quantizer\": [\"gptqmodel:7.7.0\"]}"
+
 static void test_gptq(void **state)
 {
     world *w = *state;
     static const int half[N] = {8, 8, 8, 8, 8, 8, 8, 8}, plus_one[N] = {1, 2, 3, 4, 5, 6, 7, 8},
-                     as_is[N] = {0, 1, 2, 3, 4, 5, 6, 7}, wrapped[N] = {0, 0, 0, 0, 0, 0, 0, 0};
+                     as_is[N] = {0, 1, 2, 3, 4, 5, 6, 7}, wrapped[N] = {0, 0, 0, 0, 0, 0, 0, 0},
+                     borrowed[N] = {0, 0, 1, 3, 4, 5, 6, 7};
     start_gptq(w, 0x77777777u);
     assert_int_equal(words[0], 0x76543210u);
     accept(w, GPTQ(""), &oq_format_int4_g32_f16, half);
     accept(w, GPTQ(", \"sym\": false"), &oq_format_int4z_g32_f16, half);
+    accept(w, GPTQ(", \"sym\": false" GPTQMODEL), &oq_format_int4z_g32_f16, half);
     accept(w, AUTO(""), &oq_format_int4_g32_f16, half);
+    start_gptq(w, 0x654320ffu); /* the first zero point is 0: it has borrowed from the second */
+    accept(w, GPTQ(", \"sym\": false" GPTQMODEL), &oq_format_int4z_g32_f16, as_is);
+    accept(w, GPTQ(", \"sym\": false, \"meta\": {\"quantizer\": \"other\"}"), &oq_format_int4z_g32_f16,
+           borrowed);
     start_gptq(w, 0x76543210u);
     accept(w, GPTQ(", \"sym\": false"), &oq_format_int4z_g32_f16, plus_one);
     accept(w, GPTQ(", \"sym\": false, \"checkpoint_format\": \"gptq_v2\""), &oq_format_int4z_g32_f16, as_is);
     accept(w, AUTO(", \"sym\": false, \"packing_format\": \"auto_round\""), &oq_format_int4z_g32_f16, as_is);
+    accept(w, AUTO(", \"sym\": false, \"packing_format\": \"auto_round:gptqmodel\""),
+           &oq_format_int4z_g32_f16, as_is);
     refuse(w, GPTQ(""), OQ_E_FORMAT,
            "tensor 'a.qzeros' has zero point 1 for row 0, group 0, but the metadata says symmetric codes, "
            "whose zero "
@@ -275,8 +285,9 @@ static void test_written_order(void **state)
                                     [OQ_PLANE_ZERO] = zero,
                                     [OQ_PLANE_ORDER] = order}};
     oq_spelled spelled[OQ_LAYOUT_MAX];
-    assert_int_equal(oq_layout_find("auto-round")->spell(&layer, spelled), 0); /* has no place for it */
-    assert_int_equal(oq_layout_find("gptq")->spell(&layer, spelled), 4);
+    assert_int_equal(oq_layout_spell(oq_layout_find("auto-round"), &layer, spelled),
+                     0); /* has no place for it */
+    assert_int_equal(oq_layout_spell(oq_layout_find("gptq"), &layer, spelled), 4);
     memory_ckpt_init(&w->ckpt);
     for (int i = 0; i < 4; i++) {
         static char name[4][32];
