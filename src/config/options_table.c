@@ -190,6 +190,11 @@ static const oq_option_info rows[] = {
      "run"},
     {"gptq-damping", NULL, OQ_OPTION_REAL, 0, 1, NULL, "0.01", "quantize", "quantization", "X",
      "share of the inputs' mean square that is added to every column's: more trusts the prompts less"},
+    {"desc-act", NULL, OQ_OPTION_CHOICE, 0, 0, "static_groups,true,false", "static_groups", "quantize",
+     "quantization", "WORD",
+     "the order in which --gptq rounds columns: 'true' those that are fed most first, in groups of that "
+     "order (layout "
+     "gptq alone holds it); 'static_groups' likewise, but groups stay neighbours; 'false' as they stand"},
     {"gptq-memory", NULL, OQ_OPTION_STRING, 0, 0, NULL, "a quarter of the machine's", "quantize",
      "quantization", "SIZE",
      "of the sums that are held at a time (4GiB); layers beyond it take further runs of the prompts"},

@@ -71,8 +71,9 @@ void oq_quantize_refine(const oq_quantize *q, oq_scheme *scheme);
 oq_status oq_quantize_calibrate(oq_quantize *q, bool dry);
 /* quantize_smooth.c: the factors of layers whose scheme is smooth, from weights and inputs. */
 oq_status oq_quantize_smooth(oq_quantize *q, oq_quantize_part *p);
-/* quantize_gptq.c: is the rounding of such a layer compensated; how many bytes of sums may be held; which layers are written when. */
+/* quantize_gptq.c: is the rounding of such a layer compensated; in which order of columns; how many bytes of sums may be held; which layers are written when. */
 bool oq_quantize_compensates(const oq_quantize *q, const oq_scheme *scheme);
+oq_column_order oq_quantize_column_order(const oq_quantize *q);
 oq_status oq_quantize_product_limit(const oq_quantize *q, size_t *bytes);
 oq_status oq_quantize_take_turns(oq_quantize *q, size_t limit);
 /* quantize_layers.c: layers as they stand in files, a layout for each part, the list of what is written. */

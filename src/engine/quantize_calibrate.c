@@ -29,6 +29,7 @@ void oq_quantize_refine(const oq_quantize *q, oq_scheme *s)
         s->smooth = true;
         s->act_scale = OQ_ACT_STATIC_TENSOR;
     }
+    if (oq_quantize_compensates(q, s)) s->order = oq_quantize_column_order(q) == OQ_COLUMNS_REGROUPED;
     if (strcmp(oq_options_text(q->options, "activation-scheme", "method"), "static") != 0) return;
     const bool nvfp4 = s->weight == &oq_format_nvfp4 && (!s->act || s->act_scale == OQ_ACT_DYNAMIC_NVFP4);
     if (nvfp4)
@@ -222,6 +223,7 @@ static oq_status check_wishes(const oq_quantize *q)
     OQ_TRY(check_companion(q, "smoothquant-alpha", "smoothquant"));
     OQ_TRY(check_companion(q, "gptq-damping", "gptq"));
     OQ_TRY(check_companion(q, "gptq-memory", "gptq"));
+    OQ_TRY(check_companion(q, "desc-act", "gptq"));
     return q->calibrated.scales || q->calibrated.compensated ? OQ_OK : refuse_request(q);
 }
 

@@ -4,11 +4,20 @@
 
 #include "base/size.h"
 
+#include <string.h>
 #include <unistd.h>
 
 bool oq_quantize_compensates(const oq_quantize *q, const oq_scheme *scheme)
 {
     return oq_options_flag(q->options, "gptq") && scheme->weight->int_bits;
+}
+
+/* Named as GPTQ's users know them: desc_act, and static_groups that go with it. */
+oq_column_order oq_quantize_column_order(const oq_quantize *q)
+{
+    const char *word = oq_options_text(q->options, "desc-act", "static_groups");
+    if (strcmp(word, "true") == 0) return OQ_COLUMNS_REGROUPED;
+    return strcmp(word, "false") == 0 ? OQ_COLUMNS_AS_THEY_ARE : OQ_COLUMNS_BY_ACTIVITY;
 }
 
 oq_status oq_quantize_product_limit(const oq_quantize *q, size_t *bytes)
@@ -52,6 +61,7 @@ static oq_status take_turns(oq_quantize *q, oq_quantize_part *p, size_t limit)
             job->turn = turn;
             job->seen = p->seen[index[i]];
             job->damping = damping;
+            job->column_order = oq_quantize_column_order(q);
         }
         p->rewrite.n_turns = turn;
         q->calibrated.turns++;

@@ -32,7 +32,8 @@ typedef struct oq_rewrite_job { /* one tensor or layer of the source and what be
     int turn; /* 0: whenever a worker is free; else alone, in its turn, with all threads */
     bool compensate; /* rounding errors shall make up for each other on the layer's input ... */
     const oq_calibration_layer *seen; /* ... which is this; NULL: each weight by itself */
-    double damping;                   /* of oq_compensation */
+    double damping;                   /* of oq_compensation, */
+    oq_column_order column_order;     /* likewise */
     /* Filled by the run. */
     oq_compensation_result compensation;
     double signal, noise; /* sums of squares: of the source's values, of what encoding changed */

@@ -105,12 +105,18 @@ static oq_status encode(oq_env *env, oq_rewrite_job *job, const float *values, o
         OQ_TRY(oq_layer_planes_own(env, p, i, f->plane_bytes(f, (oq_plane)i, job->n, job->k)));
         to.plane[i] = p->owned[i];
     }
+    int32_t *order = NULL;
+    if (job->to.scheme.order) {
+        OQ_TRY(oq_layer_planes_own(env, p, OQ_PLANE_ORDER, (size_t)job->k * sizeof *order));
+        order = p->owned[OQ_PLANE_ORDER];
+        for (int32_t c = 0; c < job->k; c++) order[c] = c;
+    }
     if (!job->seen) {
         f->encode(f, &to, values, job->n, job->k);
         return OQ_OK;
     }
-    const oq_compensation how = {.format = f, .order = OQ_COLUMNS_BY_ACTIVITY, .damping = job->damping};
-    return oq_compensate(env, &how, values, job->seen->products, job->n, job->k, &to, NULL,
+    const oq_compensation how = {.format = f, .order = job->column_order, .damping = job->damping};
+    return oq_compensate(env, &how, values, job->seen->products, job->n, job->k, &to, order,
                          &job->compensation);
 }
 
@@ -125,6 +131,7 @@ static void divide_columns(const oq_rewrite_job *job, float *values)
 static oq_status measure(oq_env *env, oq_rewrite_job *job, const float *values, const oq_planes *planes)
 {
     const oq_format *f = job->to.scheme.weight;
+    const int32_t *order = planes->plane[OQ_PLANE_ORDER];
     float *row = oq_alloc_raw(env, (size_t)job->k * sizeof *row);
     if (!row) return OQ_E_NOMEM;
     job->hash = HASH_SEED;
@@ -134,7 +141,8 @@ static oq_status measure(oq_env *env, oq_rewrite_job *job, const float *values, 
         f->decode_row(f, row, planes, r, job->n, job->k);
         job->hash = hash_values(job->hash, row, job->k);
         for (int64_t c = 0; c < job->k; c++) {
-            const double by = smooth ? (double)smooth[c] : 1.0, was = (double)x[c] * by;
+            const double by = smooth ? (double)smooth[c] : 1.0;
+            const double was = (double)x[order ? order[c] : c] * by;
             const double d = (double)row[c] * by - was;
             job->signal += was * was;
             job->noise += d * d;

@@ -71,8 +71,10 @@ static int spell(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT_MAX])
     const oq_format *f = l->scheme.weight;
     if (!f->int_bits || l->scheme.act || l->k % f->block_k) return 0;
     const int n = oq_spell_gptq(l, out);
-    if (n) out[n] = oq_spell_made(".g_idx", "I32", (size_t)l->k * sizeof(int32_t), l->k, -1, put_groups);
-    return n ? n + 1 : 0;
+    if (!n) return 0;
+    out[n] = oq_spell_made(".g_idx", "I32", (size_t)l->k * sizeof(int32_t), l->k, -1, put_groups);
+    out[n].plane = OQ_PLANE_ORDER;
+    return n + 1;
 }
 
 /* ---- metadata ------------------------------------------------------------------------------------------ */

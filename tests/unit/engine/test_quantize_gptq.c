@@ -23,14 +23,18 @@
 #define INT4 "{\"method\": \"w4a16\", \"bits\": 4, \"group_size\": 64}"
 
 static const struct {
-    const char *spec, *layout, *format;
+    const char *spec, *layout, *format, *desc_act;
     double db; /* the least PSNR beside the plain picture */
 } rows[] = {
-    {INT4, "compressed-tensors", "int4_g64", 14},
-    {INT4, "auto-round", "int4_g64", 14},
-    {"{\"method\": \"w4a16\", \"group_size\": 32, \"sym\": false}", "auto-round-awq", "int4z_g32", 14},
-    {"{\"method\": \"w4a16\", \"bits\": 3, \"group_size\": 32}", "compressed-tensors", "int3_g32", 10},
-    {"{\"method\": \"w4a16\", \"group_size\": 32}", "torchao", "int4_g32", 14},
+    {INT4, "compressed-tensors", "int4_g64", NULL, 14},
+    {INT4, "auto-round", "int4_g64", "false", 14},
+    {"{\"method\": \"w4a16\", \"group_size\": 32, \"sym\": false}", "auto-round-awq", "int4z_g32", NULL, 14},
+    {"{\"method\": \"w4a16\", \"bits\": 3, \"group_size\": 32}", "compressed-tensors", "int3_g32", NULL, 10},
+    {"{\"method\": \"w4a16\", \"group_size\": 32}", "torchao", "int4_g32", NULL, 14},
+    {INT4, "gptq", "int4_g64", "true", 14},
+    {INT4, "gptq", "int4_g64", "static_groups", 14},
+    {INT4, "gptq", "int4_g64", "false", 14},
+    {"{\"method\": \"w4a16\", \"group_size\": 32, \"sym\": false}", "gptq", "int4z_g32", "true", 14},
 };
 
 static void expect_rounding(const oq_json *layers, const char *format)
@@ -45,6 +49,35 @@ static void expect_rounding(const oq_json *layers, const char *format)
     }
 }
 
+/* The groups of columns in the file, and what its configuration says of them: a desc_act file's stand in another order than its
+ * columns, though each group has as many. */
+static void expect_order(oq_env *env, const char *out, bool desc_act)
+{
+    oq_ckpt *c = NULL;
+    oq_json *config = NULL;
+    size_t n = 0, moved = 0;
+    char *path = oq_path_join(env, out, "config.json");
+    assert_int_equal(oq_ckpt_open_folder(env, out, NULL, &c), OQ_OK);
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        const oq_ckpt_tensor *t = &c->tensors[i];
+        if (!strstr(t->name, ".g_idx")) continue;
+        bool sequential = true;
+        for (int64_t k = 1; k < t->elems; k++)
+            sequential &= ((const int32_t *)t->data)[k - 1] <= ((const int32_t *)t->data)[k];
+        n++;
+        moved += !sequential;
+    }
+    assert_int_equal(n, 98);
+    assert_true(desc_act ? moved > 90 : moved == 0); /* a layer of one group has no other order */
+    assert_int_equal(oq_json_parse_file(env, path, (size_t)1 << 20, &config), OQ_OK);
+    assert_int_equal(
+        oq_json_bool(oq_json_get(oq_json_get(config, "quantization_config"), "desc_act"), !desc_act),
+        desc_act);
+    oq_json_free(config);
+    oq_free(env, path);
+    oq_ckpt_close(c);
+}
+
 static void test_layouts(void **state)
 {
     oq_env *env = *state;
@@ -55,15 +88,20 @@ static void test_layouts(void **state)
         oq_json *json = NULL;
         done(env, "quantize", TRANSFORMER,
              (const char *const[]){"model", MODEL, "quantization", rows[i].spec, "gptq", "true", "layout",
-                                   rows[i].layout, "output", out, "force", "true", PROMPTS, NULL},
+                                   rows[i].layout, "output", out, "force", "true", PROMPTS,
+                                   rows[i].desc_act ? "desc-act" : NULL, rows[i].desc_act, NULL},
              &json);
         oq_json *layers = of_transformer(json, "layers");
         expect_rounding(layers, rows[i].format);
         assert_int_equal(oq_json_int(oq_json_get(oq_json_get(json, "calibration"), "compensated_layers"), 0),
                          98);
         assert_true(oq_json_bool(oq_json_get(json, "verified"), false));
+        if (strcmp(rows[i].layout, "gptq") == 0)
+            expect_order(env, out, strcmp(rows[i].desc_act, "true") == 0);
         const picture got = draw(env, MODEL, "transformer", out);
         const double db = psnr(&plain, &got);
+        print_message("%s in %s, desc_act %s: %.1f dB\n", rows[i].spec, rows[i].layout,
+                      rows[i].desc_act ? rows[i].desc_act : "not given", db);
         if (!(db >= rows[i].db && db < 90)) fail_msg("%s in %s: %.1f dB", rows[i].spec, rows[i].layout, db);
         free(got.pixels);
         oq_json_free(layers);
@@ -159,6 +197,14 @@ static void test_refusals(void **state)
                 (const char *const[]){"output", out, "quantization", INT4, "gptq-damping", "0.1", last,
                                       "true", NULL},
                 OQ_E_ARG, "'gptq-damping' is given without --gptq");
+        refused(env, MODEL,
+                (const char *const[]){"output", out, "quantization", INT4, "desc-act", "true", last, "true",
+                                      NULL},
+                OQ_E_ARG, "'desc-act' is given without --gptq");
+        refused(env, MODEL,
+                (const char *const[]){"output", out, "quantization", INT4, "gptq", "true", "desc-act", "true",
+                                      "layout", "compressed-tensors", PROMPTS, last, "true", NULL},
+                OQ_E_MISMATCH, "reordered; it holds FP8");
         refused(env, MODEL,
                 (const char *const[]){"output", out, "quantization", INT4, "gptq", "true", "gptq-memory",
                                       "much", PROMPTS, last, "true", NULL},
