@@ -5,6 +5,7 @@
 #include "base/pool.h"
 #include "base/size.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Bit patterns without their sign: greater than `finite` is not finite, equal to `infinite` is an infinity.
@@ -117,6 +118,60 @@ static bool holds_bytes(const oq_inspect_part *part, const oq_ckpt_tensor *tenso
     return false;
 }
 
+/* ---- blocks of codes and scales ------------------------------------------------------------------------ */
+
+enum { CHUNK_BLOCKS = 1 << 14 };
+
+typedef struct block_scan {
+    const oq_ckpt_tensor *tensor;
+    int64_t n; /* blocks */
+    atomic_size_t bad;
+} block_scan;
+
+/* The number of the block's first weight that is not finite; -1: there is none. */
+static int bad_weight(const oq_block *block, const uint8_t *at, float *value)
+{
+    float x[OQ_BLOCK_ELEMS];
+    block->decode(x, at);
+    for (int i = 0; i < block->elems; i++)
+        if (!isfinite(x[i])) {
+            *value = x[i];
+            return i;
+        }
+    return -1;
+}
+
+static void scan_blocks(void *user, int64_t i, int worker)
+{
+    block_scan *s = user;
+    const oq_block *block = s->tensor->format->block;
+    const int64_t end = oq_min_i64((i + 1) * CHUNK_BLOCKS, s->n);
+    size_t bad = 0;
+    float value;
+    (void)worker;
+    for (int64_t b = i * CHUNK_BLOCKS; b < end; b++)
+        bad += bad_weight(block, s->tensor->data + b * block->bytes, &value) >= 0;
+    if (bad) atomic_fetch_add(&s->bad, bad);
+}
+
+static void check_blocks(oq_inspect *inspect, const oq_inspect_part *part, const oq_ckpt_tensor *t)
+{
+    const oq_block *block = t->format ? t->format->block : NULL;
+    if (!block || !t->data) return;
+    block_scan s = {.tensor = t, .n = (int64_t)(t->bytes / (size_t)block->bytes)};
+    oq_pool_run(inspect->env->pool, oq_ceil_div(s.n, CHUNK_BLOCKS), scan_blocks, &s);
+    const size_t bad = atomic_load(&s.bad);
+    if (!bad) return;
+    int64_t b = 0;
+    float value = 0;
+    int at = -1;
+    while ((at = bad_weight(block, t->data + b * block->bytes, &value)) < 0) b++;
+    oq_inspect_problem(
+        inspect, part, "error", t->name,
+        "%zu of %lld blocks of %s hold numbers that are not finite, the first at index %lld is %s", bad,
+        (long long)s.n, t->type_name, (long long)(b * block->elems + at), isinf(value) ? "infinite" : "NaN");
+}
+
 static void check_values(oq_inspect *inspect, const oq_inspect_part *part, const oq_ckpt_tensor *tensor)
 {
     scan s = {.row = find_bits(tensor->dtype), .tensor = tensor};
@@ -171,6 +226,7 @@ oq_status oq_inspect_health(oq_inspect *inspect)
         for (size_t k = 0; part->ckpt && k < part->ckpt->n_tensors; k++) {
             OQ_TRY(oq_check_canceled(inspect->env));
             check_values(inspect, part, &part->ckpt->tensors[k]);
+            check_blocks(inspect, part, &part->ckpt->tensors[k]);
             OQ_TRY(check_orphan(inspect, part, &part->ckpt->tensors[k]));
             oq_report_progress(inspect->env, "inspect", ++done, total, oq_now_s() - start);
         }

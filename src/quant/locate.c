@@ -2,6 +2,8 @@
  * are not all alike. Such a layer would compute nothing, in silence. */
 #include "quant/dialect.h"
 
+#include <string.h>
+
 static bool all_alike(const oq_ckpt_tensor *t)
 {
     for (size_t i = 1; i < t->bytes; i++)
@@ -22,12 +24,45 @@ static oq_status check_scales(oq_env *env, const oq_part_source *part, oq_plane 
                    (long long)t->elems);
 }
 
+enum { RUN = 16 }; /* weights that no block has fewer of under one scale */
+
+/* Each run is one number: nothing is left of the codes. */
+static bool is_flat(const oq_block *block, const uint8_t *at)
+{
+    float x[OQ_BLOCK_ELEMS];
+    block->decode(x, at);
+    for (int i = 0; i < block->elems; i++)
+        if (!(x[i] == x[i / RUN * RUN])) return false;
+    return true;
+}
+
+/* Blocks that hold their scales, which are all zero: all numbers are zero, or minima alone, and yet blocks differ. Ends with the
+ * first block of other numbers, as a rule. */
+static oq_status check_blocks(oq_env *env, const oq_part_source *part)
+{
+    const oq_block *block = part->format->block;
+    const oq_ckpt_tensor *t = part->plane[OQ_PLANE_DATA].tensor;
+    if (!block || !t || !t->data || part->plane[OQ_PLANE_DATA].make) return OQ_OK;
+    const size_t bytes = (size_t)block->bytes, n = t->bytes / bytes;
+    bool alike = true;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_flat(block, t->data + i * bytes)) return OQ_OK;
+        alike &= memcmp(t->data, t->data + i * bytes, bytes) == 0;
+    }
+    if (alike) return OQ_OK;
+    return oq_fail(
+        env, OQ_E_FORMAT,
+        "tensor '%s' (%s): the scales of all its %zu blocks are zero, beside codes that are not alike",
+        t->name, t->type_name, n);
+}
+
 oq_status oq_dialect_locate(oq_env *env, const oq_dialect *dialect, const oq_declared *declared,
                             const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k, oq_part_source *out,
                             bool *found)
 {
     OQ_TRY(dialect->locate(env, declared, ckpt, name, n, k, out, found));
     if (!*found) return OQ_OK;
+    OQ_TRY(check_blocks(env, out));
     OQ_TRY(check_scales(env, out, OQ_PLANE_SCALE));
     return check_scales(env, out, OQ_PLANE_GLOBAL);
 }

@@ -7,37 +7,25 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "engine/engine.h"
 #include "support/mutant.h"
+#include "support/mutation_judge.h"
 #include "support/scratch.h"
-#include "support/toybox_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct bench {
-    oq_env *env;
+    mutation_judge judge;
     char folder[1024]; /* the spoilt one */
-    picture plain, whole;
-    const char *layout;
-    bool integers; /* in groups */
-    size_t n, n_taken, n_wrong;
-    size_t turn; /* counts every way there is: one in SHARE is tried, of each layout others */
+    bool integers;     /* in groups */
 } bench;
-
-#ifdef OMNIQ_SANITIZED
-enum { SHARE = 97 };
-#else
-enum { SHARE = 14 };
-#endif
 
 static int setup(void **state)
 {
     static bench b;
     const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &b.env) != OQ_OK) return -1;
+    if (oq_env_new(&params, &b.judge.env) != OQ_OK) return -1;
     *state = &b;
     return 0;
 }
@@ -45,111 +33,17 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     bench *b = *state;
-    oq_env_free(b->env);
+    oq_env_free(b->judge.env);
     return 0;
 }
 
 /* ---- one spoilt folder ----------------------------------------------------------------------------------- */
 
-static oq_status picture_of(oq_env *env, const char *transformer, picture *out)
-{
-    oq_options *o = NULL;
-    oq_model *m = NULL;
-    oq_media *media = NULL;
-    const char *const fixed[] = {"model", MODEL,   "prompt", "a large red ball", "seed",
-                                 "3",     "width", "64",     "height",           "64",
-                                 "steps", "1",     NULL};
-    oq_env_clear(env);
-    *out = (picture){0};
-    assert_int_equal(oq_options_new(env, "generate", &o), OQ_OK);
-    for (const char *const *f = fixed; *f; f += 2) assert_int_equal(oq_options_set(o, f[0], f[1]), OQ_OK);
-    if (transformer) assert_int_equal(oq_options_set(o, "transformer", transformer), OQ_OK);
-    oq_status st = oq_model_open(env, o, &m);
-    if (st == OQ_OK) st = oq_generate(env, m, o, &media);
-    if (st == OQ_OK) {
-        out->n = (size_t)oq_media_width(media) * (size_t)oq_media_height(media) * 3;
-        out->pixels = malloc(out->n);
-        assert_non_null(out->pixels);
-        memcpy(out->pixels, oq_media_pixels(media, 0), out->n);
-    }
-    oq_media_free(media);
-    oq_model_close(m);
-    oq_options_free(o);
-    return st;
-}
-
-static oq_status inspect_judges(oq_env *env, const char *folder, bool *passed, char *text, size_t n)
-{
-    oq_options *o = NULL;
-    oq_report *report = NULL;
-    oq_env_clear(env);
-    assert_int_equal(oq_options_new(env, "inspect", &o), OQ_OK);
-    assert_int_equal(oq_options_add_argument(o, folder), OQ_OK);
-    const oq_status st = oq_run(o, &report);
-    *passed = st == OQ_OK && oq_report_passed(report);
-    *text = '\0';
-    if (st == OQ_OK) {
-        const char *problems = strstr(oq_report_text(report), "\nproblems ");
-        snprintf(text, n, "%s", problems ? problems + 1 : "no problems line");
-    } else {
-        snprintf(text, n, "%s", oq_env_error(env));
-    }
-    oq_report_free(report);
-    oq_options_free(o);
-    return st;
-}
-
-static bool is_sentence(const char *text)
-{
-    return strlen(text) > 20 && strlen(text) < 700 && !strchr(text, '\n');
-}
-
-static void wrong(bench *b, const char *what, const char *why, const char *detail)
-{
-    b->n_wrong++;
-    print_error("%s: %s: %s: %s\n", b->layout, what, why, detail);
-}
-
-/* Further from the plain picture than before by nothing, or from the whole file's by less than that is from the plain one. */
-static bool no_worse(const bench *b, const picture *got)
-{
-    const double was = psnr(&b->whole, &b->plain);
-    return psnr(got, &b->plain) > was - 1 || psnr(got, &b->whole) > was - 4;
-}
-
-/* `may_differ`: what is read is other than before, and no worse (a layer that is plain now). */
 static void judge(bench *b, const mutant *m, const char *what, bool may_differ)
 {
-    char planned[1024], said[1024], problems[4096], detail[2048];
-    bool passed = false;
-    picture got;
-    if (b->turn++ % SHARE && !getenv("MUTATIONS_ALL")) return;
+    if (!mutation_due(&b->judge)) return;
     mutant_write(m, b->folder);
-    b->n++;
-    const oq_status plan = toybox_command(
-        b->env, "plan", NULL, (const char *const[]){"model", MODEL, "transformer", b->folder, NULL}, NULL);
-    snprintf(planned, sizeof planned, "%s", oq_env_error(b->env));
-    inspect_judges(b->env, b->folder, &passed, problems, sizeof problems);
-    const oq_status st = picture_of(b->env, b->folder, &got);
-    snprintf(said, sizeof said, "%s", oq_env_error(b->env));
-    snprintf(detail, sizeof detail, "plan %s '%.300s', inspect %s '%.300s', generate %s '%.300s'",
-             oq_status_name(plan), planned, passed ? "takes" : "refuses", problems, oq_status_name(st), said);
-    if (getenv("MUTATIONS_VERBOSE")) print_message("%s: %s: %s\n", b->layout, what, st ? said : "taken");
-    if (plan != OQ_OK && (st != plan || strcmp(planned, said) != 0))
-        wrong(b, what, "plan refuses, generate says another thing", detail);
-    else if (passed != (st == OQ_OK))
-        wrong(b, what, "inspect and generate disagree", detail);
-    else if (st != OQ_OK && !is_sentence(said))
-        wrong(b, what, "not one sentence", detail);
-    else if (st == OQ_OK && memcmp(got.pixels, b->whole.pixels, got.n) != 0 &&
-             !(may_differ && no_worse(b, &got))) {
-        snprintf(detail, sizeof detail,
-                 "%.1f dB beside the whole one, %.1f dB beside the plain one (was %.1f)",
-                 psnr(&got, &b->whole), psnr(&got, &b->plain), psnr(&b->whole, &b->plain));
-        wrong(b, what, "another picture in silence", detail);
-    }
-    b->n_taken += st == OQ_OK;
-    free(got.pixels);
+    mutation_verdict(&b->judge, b->folder, what, may_differ);
 }
 
 /* ---- spoilt tensors ------------------------------------------------------------------------------------- */
@@ -305,7 +199,8 @@ static void spoil_with_declarations(bench *b, const mutant *whole)
         oq_json *quant = NULL;
         mutant_copy(&m, whole);
         if (i < OQ_COUNT(strangers))
-            assert_int_equal(oq_json_parse(b->env, strangers[i], strlen(strangers[i]), "t", &quant), OQ_OK);
+            assert_int_equal(oq_json_parse(b->judge.env, strangers[i], strlen(strangers[i]), "t", &quant),
+                             OQ_OK);
         set_quant(&m, quant);
         snprintf(what, sizeof what, "declared as %s", i < OQ_COUNT(strangers) ? strangers[i] : "nothing");
         judge(b, &m, what, true);
@@ -342,7 +237,7 @@ static void spoil_header(bench *b, const mutant *whole)
         oq_json *tree = NULL;
         const bool other = strchr(key, '.') && strncmp(key, layers[0], strlen(layers[0])) != 0;
         if (!text || text[0] != '{' || other ||
-            oq_json_parse(b->env, text, strlen(text), "t", &tree) != OQ_OK)
+            oq_json_parse(b->judge.env, text, strlen(text), "t", &tree) != OQ_OK)
             continue;
         const size_t n = mutant_json_places(tree);
         for (size_t i = 0; i < n; i += n / MOST_PLACES + 1)
@@ -352,12 +247,12 @@ static void spoil_header(bench *b, const mutant *whole)
                 oq_json *changed = mutant_json(tree, i, left_out, place, sizeof place);
                 if (!changed) continue;
                 mutant_copy(&m, whole);
-                assert_int_equal(oq_json_dump(b->env, changed, OQ_JSON_COMPACT, &dumped), OQ_OK);
+                assert_int_equal(oq_json_dump(b->judge.env, changed, OQ_JSON_COMPACT, &dumped), OQ_OK);
                 oq_json_set(m.metadata, key, oq_json_new_string(dumped));
                 snprintf(what, sizeof what, "header's %s: %s %s", key, place,
                          left_out ? "left out" : "changed");
                 judge(b, &m, what, true);
-                oq_free(b->env, dumped);
+                oq_free(b->judge.env, dumped);
                 oq_json_free(changed);
                 mutant_free(&m);
             }
@@ -426,36 +321,37 @@ static void test_layouts(void **state)
     snprintf(b->folder, sizeof b->folder, "%s/spoilt", root);
     snprintf(out, sizeof out, "%s/whole", root);
     scratch_subdir(root, "spoilt");
-    assert_int_equal(picture_of(b->env, NULL, &b->plain), OQ_OK);
-    mutant_read(&plain, b->env, TRANSFORMER);
+    assert_int_equal(mutation_picture(b->judge.env, NULL, &b->judge.plain), OQ_OK);
+    mutant_read(&plain, b->judge.env, TRANSFORMER);
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         snprintf(name, sizeof name, "%s as %s", rows[i][0], rows[i][1]);
         if (only && !strstr(name, only)) continue;
-        b->layout = name;
-        done(b->env, "quantize", TRANSFORMER,
+        b->judge.layout = name;
+        done(b->judge.env, "quantize", TRANSFORMER,
              (const char *const[]){"quantization", rows[i][0], "layout", rows[i][1], "output", out, "force",
                                    "true", NULL},
              NULL);
-        mutant_read(&whole, b->env, out);
-        assert_int_equal(picture_of(b->env, out, &b->whole), OQ_OK);
+        mutant_read(&whole, b->judge.env, out);
+        assert_int_equal(mutation_picture(b->judge.env, out, &b->judge.whole), OQ_OK);
         b->integers = strstr(rows[i][0], "w4a16") != NULL;
-        b->turn = 0;
+        b->judge.turn = 0;
         judge(b, &whole, "nothing changed", false);
-        b->turn = i;
+        b->judge.turn = i;
         spoil_tensors(b, &whole);
         spoil_with_strangers(b, &whole);
         spoil_with_plain(b, &whole, &plain);
         spoil_with_declarations(b, &whole);
         spoil_declaration(b, &whole);
         spoil_header(b, &whole);
-        free(b->whole.pixels);
+        free(b->judge.whole.pixels);
         mutant_free(&whole);
     }
-    print_message("%zu spoilt files, %zu of them taken, %zu wrongly\n", b->n, b->n_taken, b->n_wrong);
+    print_message("%zu spoilt files, %zu of them taken, %zu wrongly\n", b->judge.n, b->judge.n_taken,
+                  b->judge.n_wrong);
     mutant_free(&plain);
-    free(b->plain.pixels);
+    free(b->judge.plain.pixels);
     free(root);
-    assert_int_equal(b->n_wrong, 0);
+    assert_int_equal(b->judge.n_wrong, 0);
 }
 
 int main(void)
