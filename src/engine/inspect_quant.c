@@ -46,26 +46,15 @@ static oq_status resolve_part(oq_inspect *inspect, oq_inspect_part *part)
     return OQ_OK;
 }
 
-/* The layer that a tensor holds the codes of, in the dialect's spelling. */
-static bool layer_of(const oq_inspect_part *part, const oq_ckpt_tensor *t, size_t *name_length, int64_t *n,
-                     int64_t *k)
-{
-    const oq_dialect *dialect = part->dialect;
-    if (dialect->layer_of) return dialect->layer_of(part->declared, part->ckpt, t, name_length, n, k);
-    if (t->n_dims != 2 || !ends_with(t->name, ".weight")) return false;
-    *name_length = strlen(t->name) - strlen(".weight");
-    *n = t->dim[0];
-    *k = t->dim[1];
-    return true;
-}
-
 static oq_status locate_layer(oq_inspect *inspect, oq_inspect_part *part, const oq_ckpt_tensor *weight)
 {
     oq_env *env = inspect->env;
     oq_inspect_layer *layer = &part->layers[part->n_layers];
     size_t length = 0;
     bool found = false;
-    if (!layer_of(part, weight, &length, &layer->n, &layer->k)) return OQ_OK;
+    if (!oq_dialect_layer_of(part->dialect, part->declared, part->ckpt, weight, &length, &layer->n,
+                             &layer->k))
+        return OQ_OK;
     layer->name = oq_arena_strndup(&inspect->arena, weight->name, length);
     if (!layer->name)
         return oq_fail(env, OQ_E_NOMEM, "%s: no memory for the names of its layers", inspect->path);

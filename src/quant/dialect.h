@@ -87,6 +87,10 @@ typedef struct oq_dialect {
     bool values_in_codes; /* 8-bit floats outside of layers (norms, biases) are values as they stand */
 } oq_dialect;
 
+/* The dialect's `layer_of`, or what stands for it. */
+bool oq_dialect_layer_of(const oq_dialect *dialect, const oq_declared *declared, const oq_ckpt *ckpt,
+                         const oq_ckpt_tensor *tensor, size_t *name_length, int64_t *n, int64_t *k);
+
 /* The dialect's `locate`, and what holds for all of them: scales that are zero throughout, beside codes that are not, are
  * OQ_E_FORMAT. */
 oq_status oq_dialect_locate(oq_env *env, const oq_dialect *dialect, const oq_declared *declared,

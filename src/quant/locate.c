@@ -1,4 +1,4 @@
-/* locate.c -- a dialect's planes of one part, and what no dialect may let pass: scales that are all zero beside codes that
+/* locate.c -- a dialect's layers, and its planes of one part, and what no dialect may let pass: scales that are all zero beside codes that
  * are not all alike. Such a layer would compute nothing, in silence. */
 #include "quant/dialect.h"
 
@@ -54,6 +54,19 @@ static oq_status check_blocks(oq_env *env, const oq_part_source *part)
         env, OQ_E_FORMAT,
         "tensor '%s' (%s): the scales of all its %zu blocks are zero, beside codes that are not alike",
         t->name, t->type_name, n);
+}
+
+bool oq_dialect_layer_of(const oq_dialect *dialect, const oq_declared *declared, const oq_ckpt *ckpt,
+                         const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k)
+{
+    static const char ending[] = ".weight";
+    const size_t length = strlen(t->name), m = sizeof ending - 1;
+    if (dialect->layer_of) return dialect->layer_of(declared, ckpt, t, name_length, n, k);
+    if (t->n_dims != 2 || length <= m || strcmp(t->name + length - m, ending) != 0) return false;
+    *name_length = length - m;
+    *n = t->dim[0];
+    *k = t->dim[1];
+    return true;
 }
 
 oq_status oq_dialect_locate(oq_env *env, const oq_dialect *dialect, const oq_declared *declared,

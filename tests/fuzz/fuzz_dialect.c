@@ -53,12 +53,12 @@ static void offer(oq_env *env, const oq_resolved_component *c, const oq_ckpt *ck
     oq_part_source part = {0};
     bool found = false;
     oq_env_clear(env);
-    if (!c->dialect->layer_of || !c->dialect->layer_of(&c->declared, ckpt, t, &length, &n, &k)) return;
+    if (!oq_dialect_layer_of(c->dialect, &c->declared, ckpt, t, &length, &n, &k)) return;
     if (length >= sizeof name) return;
     memcpy(name, t->name, length);
     name[length] = '\0';
     oq_env_clear(env);
-    const oq_status st = c->dialect->locate(env, &c->declared, ckpt, name, n, k, &part, &found);
+    const oq_status st = oq_dialect_locate(env, c->dialect, &c->declared, ckpt, name, n, k, &part, &found);
     fuzz_check_status(env, st);
     FUZZ_CHECK(!found || (st == OQ_OK && part.format));
     if (found) read_part(env, &part, n, k);
