@@ -180,6 +180,25 @@ static const oq_dtype *plain_type(const oq_format *f)
     return NULL;
 }
 
+/* A product that the source has in pieces, cut by columns: they are not put together. */
+static oq_status check_uncut(oq_quantize *q, const oq_quantize_part *p, const char *name)
+{
+    const oq_linear *l = NULL;
+    const char *leaf = strrchr(name, '.');
+    for (size_t i = 0; i < p->planned->n_layers && !l; i++)
+        if (strcmp(p->planned->layers[i].linear->name, name) == 0) l = p->planned->layers[i].linear;
+    for (int i = 0; l && i < l->n_columns; i++) {
+        const char *piece = oq_plan_place(p->planned, l->columns[i].name).name;
+        if (!find_source(p->part, piece) && !find_weight(q, p->part, piece)) continue;
+        return oq_fail(
+            q->env, OQ_E_UNSUPPORTED,
+            "%s: the source has layer '%s' in pieces of its columns ('%s'), which are not put together: "
+            "--ignored-layers %s leaves them plain",
+            p->name, name, piece, leaf ? leaf + 1 : name);
+    }
+    return OQ_OK;
+}
+
 /* The source of one part of a layer: a quantized layer, or a plain tensor of [?, k] numbers. */
 static oq_status find_part(oq_quantize *q, const oq_quantize_part *p, const oq_write_layer *l,
                            const char *name, const oq_inspect_layer **layer, const oq_ckpt_tensor **weight)
@@ -187,6 +206,7 @@ static oq_status find_part(oq_quantize *q, const oq_quantize_part *p, const oq_w
     *layer = find_source(p->part, name);
     *weight = *layer ? NULL : find_weight(q, p->part, name);
     const oq_ckpt_tensor *t = *weight;
+    if (!*layer && !t) OQ_TRY(check_uncut(q, p, name));
     if (!*layer && (!t || !t->dtype || !t->dtype->floating || t->n_dims < 2 || t->elems != t->dim[0] * l->k))
         return oq_fail(
             q->env, OQ_E_FORMAT,
@@ -228,6 +248,29 @@ static oq_status add_layer_job(oq_quantize *q, oq_quantize_part *p, size_t i, bo
 static oq_status add_encoded(oq_quantize *q, oq_quantize_part *p, bool *claimed)
 {
     for (size_t i = 0; i < p->n_layers; i++) OQ_TRY(add_layer_job(q, p, i, claimed));
+    return OQ_OK;
+}
+
+/* Biases that do not stand in the order of their layer's rows, or make up for a shift of x, are made anew. */
+static oq_status add_biases(oq_quantize *q, oq_quantize_part *p, bool *claimed)
+{
+    const oq_inspect_part *part = p->part;
+    for (size_t i = 0; i < part->n_layers; i++) {
+        const oq_ckpt_tensor *bias = part->layers[i].source.bias.tensor;
+        oq_scheme scheme;
+        if (!bias) continue;
+        claimed[bias - part->ckpt->tensors] = true;
+        if (part->dialect->harmless && part->dialect->harmless(bias)) continue;
+        if (p->respell)
+            return oq_fail(
+                q->env, OQ_E_UNSUPPORTED,
+                "%s: tensor '%s' stands in another order than its layer's rows, so that it is not written by "
+                "the original's names: leave --names away, or dequantize first",
+                p->name, bias->name);
+        oq_part_scheme(&part->layers[i].source, &scheme);
+        OQ_TRY(
+            oq_rewrite_bias(&p->rewrite, &part->layers[i], scheme.shift != 0 ? &oq_dtype_f32 : bias->dtype));
+    }
     return OQ_OK;
 }
 
@@ -341,11 +384,11 @@ static oq_status list_part(oq_quantize *q, oq_quantize_part *p, const char *sing
     if (p->n_layers) OQ_TRY(choose_layout(q, p));
     adopt_formats(p);
     OQ_TRY(choose_container(q, p, &container));
-    OQ_TRY(oq_rewrite_refuse_biases(q->env, p->part));
     OQ_TRY(oq_rewrite_begin(q->env, &q->source.arena, p->part, container, single_name, &p->rewrite));
     bool *claimed = claims_of(q, p->part);
     if (!claimed) return oq_fail(q->env, OQ_E_NOMEM, "%s: no memory", p->name);
     OQ_TRY(add_encoded(q, p, claimed));
+    OQ_TRY(add_biases(q, p, claimed));
     OQ_TRY(add_rest(q, p, claimed));
     return describe_part(q, p);
 }

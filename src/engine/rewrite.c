@@ -35,20 +35,6 @@ static const char *output_name(const oq_rewrite *rw, const char *leaf)
 }
 
 /* One of zeros is left out. */
-oq_status oq_rewrite_refuse_biases(oq_env *env, const oq_inspect_part *part)
-{
-    for (size_t i = 0; i < part->n_layers; i++) {
-        const oq_ckpt_tensor *bias = part->layers[i].source.bias.tensor;
-        if (!bias || (part->dialect && part->dialect->harmless && part->dialect->harmless(bias))) continue;
-        return oq_fail(
-            env, OQ_E_UNSUPPORTED,
-            "tensor '%s' stands in another order than its layer's rows, which is not written in this build "
-            "yet",
-            bias->name);
-    }
-    return OQ_OK;
-}
-
 oq_status oq_rewrite_begin(oq_env *env, oq_arena *arena, const oq_inspect_part *part,
                            const oq_write_container *container, const char *single_name, oq_rewrite *out)
 {

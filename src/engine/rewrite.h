@@ -66,8 +66,6 @@ oq_status oq_rewrite_copy(oq_rewrite *rw, const char *name, const oq_ckpt_tensor
 oq_status oq_rewrite_also(oq_rewrite *rw, const oq_inspect_layer *layer, const oq_ckpt_tensor *plain);
 /* That job's second half of rows goes first. */
 void oq_rewrite_swap_halves(oq_rewrite *rw);
-/* Fails where a layer's bias stands in another order than its rows: copied as it is, it would be another bias. */
-oq_status oq_rewrite_refuse_biases(oq_env *env, const oq_inspect_part *part);
 /* name.bias of such a layer, in the order of its rows; what a shift of x was made up by is taken off again. */
 oq_status oq_rewrite_bias(oq_rewrite *rw, const oq_inspect_layer *layer, const oq_dtype *as);
 oq_status oq_rewrite_bias_values(oq_env *env, const oq_inspect_layer *layer, float *dst);

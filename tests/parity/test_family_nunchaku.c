@@ -12,6 +12,7 @@
 #include "parity/family.h"
 #include "support/nunchaku_writer.h"
 #include "support/st_writer.h"
+#include "support/toybox_run.h"
 
 typedef struct written {
     nunchaku_precision precision;
@@ -233,6 +234,44 @@ static void test_later_names(void **state)
     check_file(*state, &files[2]);
 }
 
+/* ---- written again ------------------------------------------------------------------------------------------ */
+
+/* `quantize` reads the file itself: biases in its order, the shift of x and the low rank included. Pieces of a product stay plain. */
+static void test_quantize(void **state)
+{
+    world *w = *state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char out[700], plain[700];
+        oq_json *report = NULL;
+        nunchaku_file file = nunchaku_write(w->plain, w->file, files[i].precision, files[i].later);
+        snprintf(out, sizeof out, "%s.int8.safetensors", w->file);
+        snprintf(plain, sizeof plain, "%s.plain.safetensors", w->file);
+        const char *with[] = {"model",  w->folder, "quantization", "int8", "layout",         "int8",
+                              "output", out,       "force",        "true", "ignored-layers", "proj_out",
+                              NULL};
+        done(w->env, "quantize", w->file, with, &report);
+        assert_true(oq_json_bool(oq_json_get(report, "verified"), false));
+        oq_json_free(report);
+        done(w->env, "dequantize", w->file,
+             (const char *const[]){"dtype", "f32", "output", plain, "force", "true", NULL}, NULL);
+        with[10] = NULL;
+        refused(w->env, w->file, with, OQ_E_UNSUPPORTED,
+                "which are not put together: --ignored-layers proj_out");
+        oq_model *a = open_model(w, plain, NULL), *b = open_model(w, out, NULL);
+        stages whole = {0}, got = {0};
+        first_output(w, a, NULL, &whole);
+        first_output(w, b, NULL, &got);
+        const double error = relative(&got, &whole);
+        printf("int8 of the file beside its values: %.4f\n", error);
+        assert_true(error > 0 && error < 0.03);
+        stages_free(&whole);
+        stages_free(&got);
+        oq_model_close(a);
+        oq_model_close(b);
+        nunchaku_free(&file);
+    }
+}
+
 /* ---- beside it --------------------------------------------------------------------------------------------- */
 
 /* An adapter of the whole product that the file has in two pieces moves the output as it moves the plain network's. */
@@ -311,8 +350,8 @@ static void test_verify(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_int4), cmocka_unit_test(test_nvfp4),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_int4),        cmocka_unit_test(test_nvfp4),
                                        cmocka_unit_test(test_later_names), cmocka_unit_test(test_adapter),
-                                       cmocka_unit_test(test_verify)};
+                                       cmocka_unit_test(test_quantize),    cmocka_unit_test(test_verify)};
     return cmocka_run_group_tests_name("nunchaku's FLUX.1", tests, setup, teardown);
 }
