@@ -1,6 +1,7 @@
 /* kcheck.c -- checks and measures every kernel of this machine: kcheck [--cpu LEVEL] [--seed N] [--filter TEXT]
- * [--threads N] [--above LEVEL] [--bench | --rates] [--bench-ms N]. JSON lines, one for each kernel; at the end "N passed, N
- * failed". With --above, only kernels that LEVEL cannot run.
+ * [--threads N] [--above LEVEL] [--every N] [--bench | --rates] [--bench-ms N]. JSON lines, one for each kernel; at the end "N passed, N
+ * failed". With --above, only kernels that LEVEL cannot run; with --every, one case of N: for an emulated
+ * processor. N should divide no number of classes or shapes (7, 31).
  * Exit code 77: this machine lacks the level (ctest: skipped). Kernels of AMX tiles are also there as ..._model, compiled
  * over a model of the tile instructions; on a machine that has tiles, `kcheck --cpu amx --filter amx` tries them as they
  * are and `kcheck --cpu amx --filter amx --bench` measures them. */
@@ -59,7 +60,7 @@ static int check_all(kcheck *kc, const char *level, const char *above)
 
 int main(int argc, char **argv)
 {
-    kcheck kc = {.seed = 1, .bench_s = 0.2};
+    kcheck kc = {.seed = 1, .every = 1, .bench_s = 0.2};
     const char *level = "auto", *above = NULL;
     oq_env_params params = OQ_ENV_PARAMS_INIT;
     for (int i = 1; i < argc; i++) {
@@ -79,6 +80,8 @@ int main(int argc, char **argv)
             above = value;
         else if (!strcmp(argv[i], "--seed"))
             kc.seed = strtoull(value, NULL, 0);
+        else if (!strcmp(argv[i], "--every") && atoi(value) > 0)
+            kc.every = atoi(value);
         else if (!strcmp(argv[i], "--filter"))
             kc.filter = value;
         else if (!strcmp(argv[i], "--threads"))

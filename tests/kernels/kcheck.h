@@ -16,6 +16,7 @@ typedef struct kcheck {
     const char *filter; /* substring of a kernel's name; NULL: all */
     bool        bench, rates;
     double      bench_s; /* least time spent per measurement */
+    int64_t     every, cases; /* of all cases so far, each `every`-th is tried */
     int64_t     passed, failed;
 } kcheck;
 
@@ -98,6 +99,8 @@ typedef struct kc_row { /* one kernel's line of output */
     double      worst; /* largest error / bound seen */
 } kc_row;
 
+/* The next case: is it one of those that are tried (--every)? Asked once for each, before it is made. */
+bool kc_turn(kcheck *kc);
 /* Is it asked for, does it run at this level, and not already at the one below (--above)? */
 bool kc_wants(const kcheck *kc, const char *kernel, uint64_t need);
 /* |got - want| <= bound, or both NaN; keeps the worst ratio. The first failures are printed with `where`. */

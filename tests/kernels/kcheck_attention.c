@@ -300,6 +300,7 @@ enum { MAX_KERNELS = 16 };
 static void check_case(kcheck *kc, kc_row *rows, kc_rng *rng, oq_attention_spec spec, int64_t n_q,
                        int64_t n_kv, kc_class class, float gain)
 {
+    if (!kc_turn(kc)) return;
     problem p = make(kc, rng, spec, n_q, n_kv, class, gain);
     for (int i = 0; kc_attention_kernel(i); i++) {
         const oq_attention_kernel *const kernel = kc_attention_kernel(i);
@@ -345,6 +346,7 @@ static void check_online(kcheck *kc, kc_row *row)
     static const int64_t dims[] = {16, 32, 64, 128, 256};
     kc_rng rng = kc_rng_new(kc, "attention online", 0);
     for (int i = 0; i < 120; i++) {
+        if (!kc_turn(kc)) continue;
         const bool sparse = i % 3 == 0;
         const int64_t n_q = 1 + kc_below(&rng, sparse ? 800 : 300);
         const oq_attention_spec spec = {

@@ -155,6 +155,7 @@ static void check_rows(kcheck *kc)
     const oq_ops *const ops = &kc->device->ops;
     if (!ops->rows) return;
     for (size_t i = 0; i < 8 * OQ_COUNT(cols_list); i++) {
+        if (!kc_turn(kc)) continue;
         const int64_t cols = cols_list[i / 8], n = rows_list[kc_below(&rng, 5)];
         rows_problem p = make_rows(kc, &rng, n, cols, NULL);
         const bool to_h = kc_below(&rng, 8) != 0 || !p.r.t.rows;
@@ -248,7 +249,7 @@ static void check_qk(kcheck *kc)
     kc_rng rng = kc_rng_new(kc, "qk", 0);
     if (!kc->device->ops.qk_norm_rope) return;
     for (size_t i = 0; i < 5 * OQ_COUNT(dims); i++)
-        check_qk_case(kc, &row, &rng, rows_list[i % 5], dims[i / 5]);
+        if (kc_turn(kc)) check_qk_case(kc, &row, &rng, rows_list[i % 5], dims[i / 5]);
     kc_row_print(&row);
 }
 
@@ -381,7 +382,7 @@ static void check_products(kcheck *kc, const oq_linear_kernel *kernel, const oq_
         const int64_t *const s = shapes[i % OQ_COUNT(shapes)];
         product p = {
             .kernel = kernel, .m = s[0], .spec = {schemes[i / OQ_COUNT(shapes) % n_schemes], s[1], s[2]}};
-        if (kernel->accepts(&p.spec)) check_product(kc, &row, &p, &rng);
+        if (kernel->accepts(&p.spec) && kc_turn(kc)) check_product(kc, &row, &p, &rng);
     }
     kc_row_print(&row);
 }

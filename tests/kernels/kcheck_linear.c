@@ -443,7 +443,7 @@ static void check_shape(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel,
     problem p = {.s = s};
     kc_rng rng = kc_rng_new(kc, scheme->weight->name, index);
     p.spec = (oq_linear_spec){*scheme, p.s.n, p.s.k};
-    if (!takes(kernel, &p.spec)) return;
+    if (!takes(kernel, &p.spec) || !kc_turn(kc)) return;
     p.exact = kernel->need && scheme->act == &oq_dtype_i8 && scheme->weight->element == &oq_dtype_i8 &&
               oq_scheme_is_bare(scheme) && scheme->act_scale != OQ_ACT_DYNAMIC_GROUP;
     make_weight(kc, &rng, &p, class, all_codes);

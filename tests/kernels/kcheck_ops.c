@@ -120,6 +120,7 @@ static bool all_near(kcheck *kc, kc_row *row, const problem *p, const kc_matrix 
 
 static void check(kcheck *kc, kc_row *row, const problem *p, apply_fn apply, bound_fn bound)
 {
+    if (!kc_turn(kc)) return;
     oq_ops ref;
     oq_cpu_ops_init_ref(&ref);
     kc_matrix want = result(kc, p, &ref, &kc->single, apply);

@@ -271,6 +271,11 @@ bool kc_near(kc_row *row, double got, double want, double bound)
     return error <= bound;
 }
 
+bool kc_turn(kcheck *kc)
+{
+    return kc->cases++ % kc->every == 0;
+}
+
 void kc_case(kcheck *kc, kc_row *row, bool ok, const char *fmt, ...)
 {
     enum { SHOWN = 10 };
