@@ -30,8 +30,11 @@ oq_status oq_image_decode_text(oq_env *env, const void *bytes, size_t n, const c
 oq_status oq_image_check_output(oq_env *env, const char *path);
 oq_status oq_image_write(oq_env *env, const char *path, int64_t width, int64_t height, const uint8_t *pixels,
                          const oq_image_text *texts, size_t n_texts);
-/* As PIL's resize with LANCZOS does: separable, a window of three lobes of the larger step, bytes between the passes. */
-oq_status oq_image_resize(oq_env *env, const oq_image *image, int64_t width, int64_t height, oq_image *out);
+/* As PIL's resize with the filter of the name does: separable, a window of three lobes (LANCZOS) or two (BICUBIC) of the
+ * larger step, bytes between the passes. */
+typedef enum oq_image_filter { OQ_LANCZOS, OQ_BICUBIC } oq_image_filter;
+oq_status oq_image_resize(oq_env *env, const oq_image *image, oq_image_filter filter, int64_t width, int64_t height,
+                          oq_image *out);
 
 /* PNG by libpng; written atomically; text outside ASCII goes to iTXt. "-" is stdout. */
 oq_status oq_png_write(oq_env *env, const char *path, int64_t width, int64_t height, const uint8_t *pixels,

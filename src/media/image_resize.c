@@ -1,5 +1,5 @@
-/* image_resize.c -- resizing as the pipelines of diffusers have it done: Pillow's LANCZOS over bytes, horizontally, then
- * vertically (Pillow 13 turns the order where that is cheaper), in fixed point with bytes between the passes, so that
+/* image_resize.c -- resizing as the pipelines of diffusers have it done: Pillow's LANCZOS and BICUBIC over bytes, horizontally,
+ * then vertically (Pillow 13 turns the order where that is cheaper), in fixed point with bytes between the passes, so that
  * pixels come out equal. */
 #include "media/image.h"
 
@@ -8,7 +8,6 @@
 #include <math.h>
 
 enum { PRECISION = 32 - 8 - 2 }; /* bits behind the point of a weight: Pillow's */
-#define LOBES 3.0
 
 static double sinc(double x)
 {
@@ -19,8 +18,23 @@ static double sinc(double x)
 
 static double lanczos(double x)
 {
-    return x > -LOBES && x < LOBES ? sinc(x) * sinc(x / LOBES) : 0;
+    return x > -3.0 && x < 3.0 ? sinc(x) * sinc(x / 3.0) : 0;
 }
+
+static double bicubic(double x)
+{
+    const double a = -0.5;
+    x = fabs(x);
+    if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
+}
+
+typedef struct shape {
+    double lobes; /* it is zero from there on */
+    double (*at)(double x);
+} shape;
+
+static const shape shapes[] = {[OQ_LANCZOS] = {3, lanczos}, [OQ_BICUBIC] = {2, bicubic}};
 
 typedef struct window { /* weights of one output: inputs [first, first + n) */
     int64_t first, n;
@@ -32,16 +46,16 @@ typedef struct windows {
     int32_t *weights; /* behind them */
 } windows;
 
-static void fill_window(window *w, int64_t i, int64_t in, double scale, double *scratch)
+static void fill_window(const shape *kernel, window *w, int64_t i, int64_t in, double scale, double *scratch)
 {
-    const double stretch = scale > 1 ? scale : 1, support = LOBES * stretch,
+    const double stretch = scale > 1 ? scale : 1, support = kernel->lobes * stretch,
                  centre = ((double)i + 0.5) * scale;
     int64_t first = (int64_t)(centre - support + 0.5), end = (int64_t)(centre + support + 0.5);
     double sum = 0;
     if (first < 0) first = 0;
     if (end > in) end = in;
     for (int64_t k = first; k < end; k++)
-        sum += scratch[k - first] = lanczos(((double)k - centre + 0.5) / stretch);
+        sum += scratch[k - first] = kernel->at(((double)k - centre + 0.5) / stretch);
     w->first = first;
     w->n = end - first;
     for (int64_t k = 0; k < w->n; k++) {
@@ -50,10 +64,10 @@ static void fill_window(window *w, int64_t i, int64_t in, double scale, double *
     }
 }
 
-static oq_status new_windows(oq_env *env, int64_t in, int64_t out, windows *w)
+static oq_status new_windows(oq_env *env, const shape *kernel, int64_t in, int64_t out, windows *w)
 {
     const double scale = (double)in / (double)out, stretch = scale > 1 ? scale : 1;
-    const double widest = ceil(LOBES * stretch) * 2 + 1; /* no integer yet: sizes come from files */
+    const double widest = ceil(kernel->lobes * stretch) * 2 + 1; /* no integer yet: sizes come from files */
     const int64_t most = widest < 1e15 ? (int64_t)widest : INT64_MAX;
     double *scratch = NULL;
     size_t n;
@@ -65,7 +79,7 @@ static oq_status new_windows(oq_env *env, int64_t in, int64_t out, windows *w)
     if (st == OQ_OK) st = oq_new(env, (size_t)most, sizeof *scratch, "resizing", &scratch);
     for (int64_t i = 0; st == OQ_OK && i < out; i++) {
         w->at[i].weight = w->weights + i * most;
-        fill_window(&w->at[i], i, in, scale, scratch);
+        fill_window(kernel, &w->at[i], i, in, scale, scratch);
     }
     oq_free(env, scratch);
     return st;
@@ -102,13 +116,14 @@ static void resize_columns(const oq_image *image, const windows *w, oq_image *ou
             out->pixels[y * out->width * 3 + i] = weigh(&w->at[y], image->pixels + i, image->width * 3);
 }
 
-oq_status oq_image_resize(oq_env *env, const oq_image *image, int64_t width, int64_t height, oq_image *out)
+oq_status oq_image_resize(oq_env *env, const oq_image *image, oq_image_filter filter, int64_t width,
+                          int64_t height, oq_image *out)
 {
     oq_image wide = {0};
     windows columns = {0}, rows = {0};
     *out = (oq_image){0};
-    oq_status st = new_windows(env, image->width, width, &columns);
-    if (st == OQ_OK) st = new_windows(env, image->height, height, &rows);
+    oq_status st = new_windows(env, &shapes[filter], image->width, width, &columns);
+    if (st == OQ_OK) st = new_windows(env, &shapes[filter], image->height, height, &rows);
     if (st == OQ_OK) st = oq_image_new(env, width, image->height, &wide);
     if (st == OQ_OK) st = oq_image_new(env, width, height, out);
     if (st == OQ_OK) {

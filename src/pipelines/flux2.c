@@ -239,7 +239,7 @@ static oq_status fit_reference(oq_env *env, const oq_image *image, int64_t cell,
     reference_size(image, cell, &width, &height);
     if (image->width * image->height <= MAX_AREA) return oq_image_fit(env, image, width, height, true, out);
     const double scale = sqrt((double)MAX_AREA / ((double)image->width * (double)image->height));
-    OQ_TRY(oq_image_resize(env, image, (int64_t)((double)image->width * scale),
+    OQ_TRY(oq_image_resize(env, image, OQ_LANCZOS, (int64_t)((double)image->width * scale),
                            (int64_t)((double)image->height * scale), &smaller));
     const oq_status st = oq_image_fit(env, &smaller, width, height, true, out);
     oq_image_deinit(env, &smaller);

@@ -120,7 +120,7 @@ oq_status oq_image_fit(oq_env *env, const oq_image *image, int64_t width, int64_
                        oq_image *out)
 {
     return middle ? cut_middle(env, image, width, height, out)
-                  : oq_image_resize(env, image, width, height, out);
+                  : oq_image_resize(env, image, OQ_LANCZOS, width, height, out);
 }
 
 oq_status oq_image_encode_first(oq_exec *ex, oq_arena *arena, const oq_image_vae *vae,

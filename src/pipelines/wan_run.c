@@ -188,7 +188,7 @@ static oq_status upload_picture(w_run *r, oq_tensor x)
     float *values = NULL;
     if (ex->measure || r->req->n_images == 0) return OQ_OK;
     OQ_TRY(oq_arena_new(&r->arena, (size_t)(x.rows * x.cols), sizeof *values, "picture", &values));
-    OQ_TRY(oq_image_resize(ex->env, &r->req->images[0], r->req->width, r->req->height, &resized));
+    OQ_TRY(oq_image_resize(ex->env, &r->req->images[0], OQ_LANCZOS, r->req->width, r->req->height, &resized));
     for (int64_t i = 0; i < n; i++) values[i] = 2.0f * ((float)resized.pixels[i] / 255.0f) - 1.0f;
     oq_image_deinit(ex->env, &resized);
     return oq_upload(ex, x, values);
