@@ -74,7 +74,8 @@ static oq_status qwen_image_step(block_run *r)
 {
     oq_dit_qwen_image_condition c;
     const block_case *const w = r->what;
-    OQ_TRY(oq_dit_qwen_image_condition_new(&r->ex, r->self, w->n_text, w->rows, w->columns, &c));
+    const oq_dit_qwen_image_grid grid = {.rows = w->rows, .columns = w->columns};
+    OQ_TRY(oq_dit_qwen_image_condition_new(&r->ex, r->self, w->n_text, &grid, 1, &c));
     OQ_TRY(oq_dit_qwen_image_condition_run(&r->ex, r->self, r->text, &c, NULL));
     return oq_dit_qwen_image_forward(&r->ex, r->self, &c, r->x, 0.5f, r->y, NULL);
 }

@@ -130,26 +130,30 @@ oq_status oq_dit_doubles_declare(oq_builder *b, const oq_dit_shape *shape, const
 
 /* ---- forward ------------------------------------------------------------------------------------------- */
 
-typedef struct half { /* one stream inside a block */
+typedef struct
+    half { /* tokens with one modulation inside a block: the text, the picture, pictures that are given */
     const oq_dit_stream *w;
     oq_tensor x, mod; /* its rows of u; [1, 6D] */
+    int64_t first;    /* of its rows */
     bool image;
+    const char *trace; /* NULL: nothing of it is traced */
 } half;
 
-static oq_status trace_half(oq_exec *ex, const oq_dit_call *call, const half *a, oq_tensor x,
-                            const char *image, const char *text)
+enum { MAX_HALVES = 3 };
+
+static oq_status trace_half(oq_exec *ex, const half *a, oq_tensor x, const char *image, const char *text)
 {
-    if (!call->trace || !(a->image ? image : text)) return OQ_OK;
-    return oq_trace_put(ex, x, NULL, 0, "%s.%s", call->trace, a->image ? image : text);
+    if (!a->trace || !(a->image ? image : text)) return OQ_OK;
+    return oq_trace_put(ex, x, NULL, 0, "%s.%s", a->trace, a->image ? image : text);
 }
 
 /* x += gate * l(in), the product itself traced */
-static oq_status add_product(oq_exec *ex, const oq_dit_call *call, const half *a, const oq_linear *l,
-                             oq_tensor in, const oq_post *post, const char *name)
+static oq_status add_product(oq_exec *ex, const half *a, const oq_linear *l, oq_tensor in,
+                             const oq_post *post, const char *name)
 {
     char key[128];
-    if (call->trace) snprintf(key, sizeof key, "%s.%s", call->trace, name);
-    return oq_linear_post_traced(ex, l, a->x, in, post, call->trace ? key : NULL);
+    if (a->trace) snprintf(key, sizeof key, "%s.%s", a->trace, name);
+    return oq_linear_post_traced(ex, l, a->x, in, post, a->trace ? key : NULL);
 }
 
 /* LayerNorm and modulation of one stream before a product; part 0: attention, 1: MLP. */
@@ -171,18 +175,47 @@ static oq_post gated_add(const oq_dit_call *call, const half *a, int part)
         .kind = OQ_POST_ADD, .residual = a->x, .gate = oq_tensor_cols(a->mod, (3 * part + 2) * D, D)};
 }
 
-static oq_status make_half(oq_exec *ex, const oq_dit_call *call, const oq_dit_stream *w, bool image,
-                           half *out)
+static half make_half(const oq_dit_call *call, const oq_dit_stream *w, bool image, int64_t first, int64_t n)
 {
-    const int64_t T = call->n_text;
-    *out = (half){.w = w,
-                  .x = image ? oq_tensor_rows(call->u, T, call->u.rows - T) : oq_tensor_rows(call->u, 0, T),
+    return (half){.w = w,
+                  .x = oq_tensor_rows(call->u, first, n),
                   .mod = image ? call->image_mod : call->text_mod,
-                  .image = image};
-    if (!w->has_mod) return OQ_OK;
-    OQ_TRY(oq_tmp(ex, 1, 6 * call->shape->dim, &out->mod));
-    OQ_TRY(oq_linear_forward(ex, &w->mod, out->mod, call->act));
-    return trace_half(ex, call, out, out->mod, "img_mod", "txt_mod");
+                  .first = first,
+                  .image = image,
+                  .trace = call->trace};
+}
+
+/* The modulations of a block's own: for the text and the picture by the first row of act, for the rest by the second. */
+static oq_status modulate_halves(oq_exec *ex, const oq_dit_call *call, half *halves, int n)
+{
+    const oq_dit_stream *text = halves[0].w, *image = halves[1].w;
+    if (text->has_mod) {
+        OQ_TRY(oq_tmp(ex, 1, 6 * call->shape->dim, &halves[0].mod));
+        OQ_TRY(oq_linear_forward(ex, &text->mod, halves[0].mod, oq_tensor_rows(call->act, 0, 1)));
+        OQ_TRY(trace_half(ex, &halves[0], halves[0].mod, NULL, "txt_mod"));
+    }
+    if (!image->has_mod) return OQ_OK;
+    oq_tensor mods;
+    OQ_TRY(oq_tmp(ex, call->act.rows, 6 * call->shape->dim, &mods));
+    OQ_TRY(oq_linear_forward(ex, &image->mod, mods, call->act));
+    for (int i = 1; i < n; i++) halves[i].mod = oq_tensor_rows(mods, i - 1, 1);
+    return trace_half(ex, &halves[1], mods, "img_mod", NULL);
+}
+
+/* How many there are. */
+static oq_status make_halves(oq_exec *ex, const oq_dit_call *call, const oq_dit_double *b,
+                             half halves[MAX_HALVES], int *n)
+{
+    const int64_t T = call->n_text, rest = call->act.rows > 1 ? call->n_rest : 0,
+                  made = call->u.rows - T - rest;
+    *n = 2;
+    halves[0] = make_half(call, &b->text, false, 0, T);
+    halves[1] = make_half(call, &b->image, true, T, made);
+    if (rest) {
+        halves[(*n)++] = make_half(call, &b->image, true, T + made, rest);
+        halves[2].trace = NULL;
+    }
+    return modulate_halves(ex, call, halves, *n);
 }
 
 /* q, k normalised and rotated with the rows of the tables that belong to them */
@@ -207,19 +240,19 @@ static oq_status qk_forward(oq_exec *ex, const oq_dit_call *call, const oq_vecto
 static oq_status qkv_forward(oq_exec *ex, const oq_dit_call *call, const half *a, oq_tensor qkv)
 {
     const oq_dit_shape *s = call->shape;
-    const int64_t D = s->dim, first = a->image ? call->n_text : 0;
+    const int64_t D = s->dim;
     const oq_rows rows = modulated(call, a, 0);
     OQ_TRY(oq_linear_rows_forward(ex, &a->w->qkv, qkv, &rows, NULL));
-    if (!call->trace) return qk_forward(ex, call, &a->w->norm_q, &a->w->norm_k, qkv, first);
+    if (!a->trace) return qk_forward(ex, call, &a->w->norm_q, &a->w->norm_k, qkv, a->first);
     const oq_tensor q = oq_tensor_cols(qkv, 0, D), k = oq_tensor_cols(qkv, D, D);
-    const oq_tensor cos_rows = oq_tensor_rows(call->cos, first, qkv.rows);
-    const oq_tensor sin_rows = oq_tensor_rows(call->sin, first, qkv.rows);
-    OQ_TRY(trace_half(ex, call, a, q, "attn.to_q", NULL));
-    OQ_TRY(trace_half(ex, call, a, k, NULL, "attn.add_k_proj"));
+    const oq_tensor cos_rows = oq_tensor_rows(call->cos, a->first, qkv.rows);
+    const oq_tensor sin_rows = oq_tensor_rows(call->sin, a->first, qkv.rows);
+    OQ_TRY(trace_half(ex, a, q, "attn.to_q", NULL));
+    OQ_TRY(trace_half(ex, a, k, NULL, "attn.add_k_proj"));
     OQ_TRY(oq_rms_norm_forward(ex, q, q, &a->w->norm_q, s->eps, s->head_dim));
     OQ_TRY(oq_rms_norm_forward(ex, k, k, &a->w->norm_k, s->eps, s->head_dim));
-    OQ_TRY(trace_half(ex, call, a, q, "attn.norm_q", NULL));
-    OQ_TRY(trace_half(ex, call, a, k, NULL, "attn.norm_added_k"));
+    OQ_TRY(trace_half(ex, a, q, "attn.norm_q", NULL));
+    OQ_TRY(trace_half(ex, a, k, NULL, "attn.norm_added_k"));
     OQ_TRY(oq_rope_forward(ex, q, cos_rows, sin_rows, s->n_heads, s->head_dim, OQ_ROPE_INTERLEAVED));
     return oq_rope_forward(ex, k, cos_rows, sin_rows, s->n_heads, s->head_dim, OQ_ROPE_INTERLEAVED);
 }
@@ -240,23 +273,21 @@ oq_status oq_dit_heads_forward(oq_exec *ex, const oq_dit_heads *heads, const oq_
 }
 
 static oq_status joint_attention(oq_exec *ex, const oq_dit_double *b, const oq_dit_call *call,
-                                 const half streams[2])
+                                 const half *halves, int n)
 {
     const oq_mark mark = oq_mark_get(ex);
     const int64_t D = call->shape->dim;
     oq_tensor qkv, o;
     OQ_TRY(oq_tmp(ex, call->u.rows, 3 * D, &qkv));
     OQ_TRY(oq_tmp(ex, call->u.rows, D, &o));
-    for (int i = 0; i < 2; i++) {
-        const half *a = &streams[i];
-        OQ_TRY(qkv_forward(ex, call, a, oq_tensor_rows(qkv, i ? call->n_text : 0, a->x.rows)));
-    }
+    for (int i = 0; i < n; i++)
+        OQ_TRY(qkv_forward(ex, call, &halves[i], oq_tensor_rows(qkv, halves[i].first, halves[i].x.rows)));
     OQ_TRY(attend(ex, call, &b->attention, qkv, o));
-    for (int i = 0; i < 2; i++) {
-        const half *a = &streams[i];
+    for (int i = 0; i < n; i++) {
+        const half *a = &halves[i];
         const oq_post post = gated_add(call, a, 0);
-        OQ_TRY(add_product(ex, call, a, &a->w->out, oq_tensor_rows(o, i ? call->n_text : 0, a->x.rows), &post,
-                           i ? "attn.out_img" : "attn.out_txt"));
+        OQ_TRY(add_product(ex, a, &a->w->out, oq_tensor_rows(o, a->first, a->x.rows), &post,
+                           a->image ? "attn.out_img" : "attn.out_txt"));
     }
     oq_mark_reset(ex, mark);
     return OQ_OK;
@@ -269,8 +300,8 @@ static oq_status mlp_traced(oq_exec *ex, const oq_dit_call *call, const half *a,
     oq_tensor up;
     OQ_TRY(oq_tmp(ex, a->x.rows, call->shape->mlp_dim, &up));
     OQ_TRY(oq_linear_rows_forward(ex, pair->first, up, pair->rows, pair->act));
-    OQ_TRY(trace_half(ex, call, a, up, "img_mlp.net.0", NULL));
-    OQ_TRY(add_product(ex, call, a, pair->second, up, pair->post, a->image ? "img_mlp" : "txt_mlp"));
+    OQ_TRY(trace_half(ex, a, up, "img_mlp.net.0", NULL));
+    OQ_TRY(add_product(ex, a, pair->second, up, pair->post, a->image ? "img_mlp" : "txt_mlp"));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }
@@ -283,20 +314,20 @@ static oq_status mlp_forward(oq_exec *ex, const oq_dit_call *call, const half *a
     const oq_post post = gated_add(call, a, 1);
     const oq_pair pair = {
         .first = &a->w->up, .second = &a->w->down, .rows = &rows, .act = &act, .post = &post};
-    if (ex->measure || call->trace)
+    if (ex->measure || a->trace)
         OQ_TRY(mlp_traced(ex, call, a, &pair)); /* measuring takes the scratch of either */
-    return call->trace ? OQ_OK : oq_pair_forward(ex, &pair, a->x);
+    return a->trace ? OQ_OK : oq_pair_forward(ex, &pair, a->x);
 }
 
 oq_status oq_dit_double_forward(oq_exec *ex, const oq_dit_double *b, const oq_dit_call *call)
 {
     const oq_mark mark = oq_mark_get(ex);
-    half streams[2];
+    half halves[MAX_HALVES];
+    int n;
     OQ_TRY(oq_check_canceled(ex->env));
-    OQ_TRY(make_half(ex, call, &b->text, false, &streams[0]));
-    OQ_TRY(make_half(ex, call, &b->image, true, &streams[1]));
-    OQ_TRY(joint_attention(ex, b, call, streams));
-    for (int i = 0; i < 2; i++) OQ_TRY(mlp_forward(ex, call, &streams[i]));
+    OQ_TRY(make_halves(ex, call, b, halves, &n));
+    OQ_TRY(joint_attention(ex, b, call, halves, n));
+    for (int i = 0; i < n; i++) OQ_TRY(mlp_forward(ex, call, &halves[i]));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }
@@ -309,7 +340,7 @@ oq_status oq_dit_final_forward(oq_exec *ex, const oq_linear *mod, const oq_linea
     oq_tensor row, h;
     OQ_TRY(oq_tmp(ex, 1, 2 * D, &row));
     OQ_TRY(oq_tmp(ex, x.rows, D, &h));
-    OQ_TRY(oq_linear_forward(ex, mod, row, call->act));
+    OQ_TRY(oq_linear_forward(ex, mod, row, oq_tensor_rows(call->act, 0, 1)));
     const oq_rows rows = {.x = x,
                           .norm = {.kind = OQ_LAYER_NORM, .eps = call->shape->eps},
                           .scale = oq_tensor_cols(row, 0, D),

@@ -59,7 +59,9 @@ typedef struct oq_dit_call { /* one forward of a stack */
     oq_tensor u;               /* [T + S, D], text first, in place */
     int64_t n_text;
     oq_tensor cos, sin;        /* F32 [T + S, head_dim / 2] */
-    oq_tensor act;             /* [1, D]: silu of the conditioning, for modulations of a block's own */
+    oq_tensor act;             /* [1, D]: silu of the conditioning, for modulations of a block's own; [2, D]: the second row
+                                  is for the last n_rest of u, tokens of a picture that is given */
+    int64_t n_rest;
     oq_tensor text_mod, image_mod; /* [1, 6D] where they are shared: shift, scale, gate of attention, then of the MLP */
     const char *trace; /* key prefix of what a block of two streams does inside; NULL: nothing is traced there */
 } oq_dit_call;

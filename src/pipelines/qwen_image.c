@@ -18,36 +18,45 @@ static oq_status check_fit(oq_env *env, const qwen_image *q)
     return OQ_OK;
 }
 
-static oq_status init(oq_env *env, const oq_pipeline_setup *setup, void *self)
+oq_status qwen_image_init(oq_env *env, const oq_pipeline_setup *setup, const char *before, const char *after,
+                          qwen_image *q)
 {
-    qwen_image *q = self;
     q->encoder = setup->modules[0];
     q->dit = setup->modules[1];
     q->vae = setup->modules[2];
     OQ_TRY(oq_setup_check_scheduler(env, setup, "Qwen-Image", "FlowMatchEulerDiscreteScheduler"));
     OQ_TRY(check_fit(env, q));
     OQ_TRY(oq_flow_euler_parse(env, setup->scheduler, &q->schedule));
-    return oq_setup_tokenizer(env, setup, "tokenizer", QWEN_IMAGE_BEFORE, QWEN_IMAGE_AFTER, &q->tokenizer);
+    return oq_setup_tokenizer(env, setup, "tokenizer", before, after, &q->tokenizer);
 }
 
-static void deinit(oq_env *env, void *self)
+static oq_status init(oq_env *env, const oq_pipeline_setup *setup, void *self)
+{
+    return qwen_image_init(env, setup, QWEN_IMAGE_BEFORE, QWEN_IMAGE_AFTER, self);
+}
+
+void qwen_image_deinit(oq_env *env, void *self)
 {
     qwen_image *q = self;
     oq_tokenizer_close(env, q->tokenizer);
     q->tokenizer = NULL;
 }
 
-static oq_status check(oq_env *env, const void *self, const oq_request *request)
+oq_status qwen_image_check(oq_env *env, const qwen_image *q, const oq_request *request)
 {
-    const qwen_image *q = self;
     const oq_sides sides = {.multiple = OQ_DIT_QWEN_IMAGE_PATCH * oq_vae_wan_scale(q->vae),
                             .bytes_per_px = 2 * 2 * 2 * q->vae->base_dim};
     OQ_TRY(oq_request_check_sides(env, request, &sides));
     OQ_TRY(oq_request_check_schedule(env, request));
     OQ_TRY(oq_request_check_guidance(env, request));
     OQ_TRY(oq_request_check_plain_guidance(env, request, "Qwen-Image"));
-    OQ_TRY(oq_request_check_strength(env, request));
     return oq_request_check_texts(env, request, QWEN_IMAGE_MAX_TOKENS);
+}
+
+static oq_status check(oq_env *env, const void *self, const oq_request *request)
+{
+    OQ_TRY(oq_request_check_strength(env, request));
+    return qwen_image_check(env, self, request);
 }
 
 static const oq_pipeline_component components[] = {
@@ -89,7 +98,7 @@ const oq_pipeline_type oq_pipeline_qwen_image = {
     .prompt_after = QWEN_IMAGE_AFTER,
     .self_bytes = sizeof(qwen_image),
     .init = init,
-    .deinit = deinit,
+    .deinit = qwen_image_deinit,
     .check = check,
     .run = qwen_image_run,
 };

@@ -10,8 +10,9 @@
 typedef struct account {
     oq_plan *plan;
     oq_plan_component *c;
-    bool *claimed; /* per tensor of the file */
-    bool unused;   /* the item at hand is never run: a file may lack it (ComfyUI's pruned text encoders do) */
+    bool *claimed;  /* per tensor of the file */
+    bool *declared; /* per name rule, once it is asked for: layers stand below it */
+    bool unused; /* the item at hand is never run: a file may lack it (ComfyUI's pruned text encoders do) */
     oq_env *env;
 } account;
 
@@ -207,11 +208,34 @@ static oq_status account_items(account *a)
     return OQ_OK;
 }
 
-static bool harmless(const oq_plan_component *c, const oq_ckpt_tensor *t)
+/* A rule of leftovers says nothing where something is declared below its name: the rest of that is then not as it should be. */
+static bool is_declared(const oq_plan_component *c, const oq_name_rule *rule)
 {
-    for (const oq_name_rule *rule = c->module->names; rule && rule->from; rule++)
-        if (!rule->to && oq_plan_name_fits(rule->from, t->name)) return true;
-    const oq_dialect *d = c->resolved->dialect;
+    for (size_t i = 0; i < c->builder.n_items; i++) {
+        const char *name = oq_item_name(&c->builder.items[i]);
+        if (oq_plan_name_fits(rule->from, oq_plan_place((void *)(uintptr_t)c, name).name)) return true;
+    }
+    return false;
+}
+
+static oq_status find_declared(account *a)
+{
+    size_t n = 0;
+    for (const oq_name_rule *rule = a->c->module->names; rule && rule->from; rule++) n++;
+    OQ_TRY(oq_new(a->env, n + 1, sizeof *a->declared, "tensor account", &a->declared));
+    for (size_t i = 0; i < n; i++) {
+        const oq_name_rule *rule = &a->c->module->names[i];
+        a->declared[i] = !rule->to && is_declared(a->c, rule);
+    }
+    return OQ_OK;
+}
+
+static bool harmless(const account *a, const oq_ckpt_tensor *t)
+{
+    const oq_name_rule *rules = a->c->module->names;
+    for (size_t i = 0; rules && rules[i].from; i++)
+        if (!rules[i].to && !a->declared[i] && oq_plan_name_fits(rules[i].from, t->name)) return true;
+    const oq_dialect *d = a->c->resolved->dialect;
     return d && d->harmless && d->harmless(t);
 }
 
@@ -222,7 +246,8 @@ static oq_status account_leftovers(account *a)
     for (size_t i = 0; i < a->c->ckpt->n_tensors; i++) {
         const oq_ckpt_tensor *t = &a->c->ckpt->tensors[i];
         if (a->claimed[i]) continue;
-        if (harmless(a->c, t)) {
+        if (!a->declared) OQ_TRY(find_declared(a));
+        if (harmless(a, t)) {
             oq_log(a->env, OQ_LOG_DEBUG, "%s: tensor '%s' is not needed", a->c->name, t->name);
             continue;
         }
@@ -242,5 +267,6 @@ oq_status oq_plan_account(oq_plan *plan, oq_plan_component *c)
     oq_status st = account_items(&a);
     if (st == OQ_OK && c->ckpt) st = account_leftovers(&a);
     oq_free(plan->env, a.claimed);
+    oq_free(plan->env, a.declared);
     return st;
 }

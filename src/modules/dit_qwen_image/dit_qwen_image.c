@@ -23,8 +23,8 @@ static const oq_model_field fields[] = {
     {"axes_dims_rope", OQ_FIELD_CUSTOM, 0, 0, 0, 0, NULL},
     {"patch_size", OQ_FIELD_FIXED, 0, 0, 0, 0, "2"},
     {"guidance_embeds", OQ_FIELD_FIXED, 0, 0, 0, 0, "false"},
-    {"zero_cond_t", OQ_FIELD_FIXED, 0, 0, 0, 0, "false"},           /* the edit models */
-    {"use_additional_t_cond", OQ_FIELD_FIXED, 0, 0, 0, 0, "false"}, /* the layered models */
+    {"zero_cond_t", OQ_FIELD_BOOL, FIELD(zero_cond_t), 0, 0, 0, NULL}, /* Edit-2511 */
+    {"use_additional_t_cond", OQ_FIELD_FIXED, 0, 0, 0, 0, "false"},    /* the layered models */
     {"use_layer3d_rope", OQ_FIELD_FIXED, 0, 0, 0, 0, "false"},
     {"pooled_projection_dim", OQ_FIELD_IGNORED, 0, 0, 0, 0,
      NULL}, /* in published files; no weight belongs to it */

@@ -26,21 +26,29 @@ static void rope_row(const oq_dit_qwen_image *s, const int64_t pos[OQ_DIT_QWEN_I
         }
 }
 
-/* Positions of the picture are centred: row i of n sits at i - (n - n / 2). Text token j sits at (m + j) on all axes,
- * m the larger half of the picture. */
+/* Positions of a picture are centred: row i of n sits at i - (n - n / 2); picture k is frame k. Text token j sits at (m + j)
+ * on all axes, m the largest half of any picture. */
 static void fill_rope(const oq_dit_qwen_image *s, const oq_dit_qwen_image_condition *c, float *cos_out,
                       float *sin_out)
 {
-    const int64_t half_width = s->head_dim / 2, up = c->rows - c->rows / 2,
-                  left = c->columns - c->columns / 2;
-    const int64_t first = c->rows > c->columns ? c->rows / 2 : c->columns / 2;
-    for (int64_t j = 0; j < c->n_text; j++) {
-        const int64_t pos[] = {first + j, first + j, first + j};
-        rope_row(s, pos, cos_out + j * half_width, sin_out + j * half_width);
+    const int64_t half_width = s->head_dim / 2;
+    int64_t first = 0, row = 0;
+    for (int k = 0; k < c->n_grids; k++) {
+        const oq_dit_qwen_image_grid *g = &c->grids[k];
+        const int64_t larger = g->rows > g->columns ? g->rows / 2 : g->columns / 2;
+        first = larger > first ? larger : first;
     }
-    for (int64_t i = 0; i < c->n_image; i++) {
-        const int64_t pos[] = {0, i / c->columns - up, i % c->columns - left}, row = c->n_text + i;
+    for (; row < c->n_text; row++) {
+        const int64_t pos[] = {first + row, first + row, first + row};
         rope_row(s, pos, cos_out + row * half_width, sin_out + row * half_width);
+    }
+    for (int k = 0; k < c->n_grids; k++) {
+        const oq_dit_qwen_image_grid *g = &c->grids[k];
+        for (int64_t i = 0; i < g->rows * g->columns; i++, row++) {
+            const int64_t pos[] = {k, i / g->columns - (g->rows - g->rows / 2),
+                                   i % g->columns - (g->columns - g->columns / 2)};
+            rope_row(s, pos, cos_out + row * half_width, sin_out + row * half_width);
+        }
     }
 }
 
@@ -57,10 +65,11 @@ static oq_status upload_tables(oq_exec *ex, const oq_dit_qwen_image *s, const oq
 }
 
 oq_status oq_dit_qwen_image_condition_new(oq_exec *ex, const oq_dit_qwen_image *s, int64_t n_text,
-                                          int64_t rows, int64_t columns, oq_dit_qwen_image_condition *out)
+                                          const oq_dit_qwen_image_grid *grids, int n_grids,
+                                          oq_dit_qwen_image_condition *out)
 {
-    oq_dit_qwen_image_condition c = {
-        .rows = rows, .columns = columns, .n_image = rows * columns, .n_text = n_text};
+    oq_dit_qwen_image_condition c = {.grids = grids, .n_grids = n_grids, .n_text = n_text};
+    for (int k = 0; k < n_grids; k++) c.n_image += grids[k].rows * grids[k].columns;
     OQ_TRY(oq_tmp(ex, n_text, s->dim, &c.text));
     OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, n_text + c.n_image, s->head_dim / 2, &c.cos));
     OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, n_text + c.n_image, s->head_dim / 2, &c.sin));
@@ -97,17 +106,18 @@ static void sinusoid(float t, float out[T_FREQUENCIES])
     }
 }
 
-/* act: [1, D] = silu(temb), temb = linear_2(silu(linear_1(sinusoid))) */
+/* act: [1, D] = silu(temb), temb = linear_2(silu(linear_1(sinusoid))); a second row of act is that of timestep 0 */
 static oq_status timestep_forward(oq_exec *ex, const oq_dit_qwen_image *s, float t, oq_tensor act,
                                   const char *trace)
 {
     const oq_mark mark = oq_mark_get(ex);
     oq_tensor wave, x, h;
-    float host[T_FREQUENCIES];
-    OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, 1, T_FREQUENCIES, &wave));
-    OQ_TRY(oq_tmp(ex, 1, T_FREQUENCIES, &x));
-    OQ_TRY(oq_tmp(ex, 1, s->dim, &h));
+    float host[2 * T_FREQUENCIES];
+    OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, act.rows, T_FREQUENCIES, &wave));
+    OQ_TRY(oq_tmp(ex, act.rows, T_FREQUENCIES, &x));
+    OQ_TRY(oq_tmp(ex, act.rows, s->dim, &h));
     sinusoid(t, host);
+    sinusoid(0, host + T_FREQUENCIES);
     OQ_TRY(oq_upload(ex, wave, host));
     if (trace) OQ_TRY(oq_trace_put(ex, wave, NULL, 0, "%s.time_proj", trace));
     OQ_TRY(oq_copy_forward(ex, x, wave));
@@ -155,22 +165,29 @@ static oq_status step_forward(oq_exec *ex, void *user)
     if (a->trace) OQ_TRY(oq_trace_put(ex, image, NULL, 0, "%s.img_in", a->trace));
     OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(a->call->u, 0, c->n_text), c->text));
     OQ_TRY(blocks_forward(ex, a->s, a->call, a->trace));
-    return oq_dit_final_forward(ex, &a->s->final_mod, &a->s->proj_out, a->call, image, a->y, a->trace);
+    return oq_dit_final_forward(ex, &a->s->final_mod, &a->s->proj_out, a->call,
+                                oq_tensor_rows(image, 0, a->y.rows), a->y, a->trace);
 }
 
 oq_status oq_dit_qwen_image_forward(oq_exec *ex, const oq_dit_qwen_image *s,
                                     const oq_dit_qwen_image_condition *c, oq_tensor x, float t, oq_tensor y,
                                     const char *trace)
 {
-    if (x.rows != c->n_image || x.cols != s->in_channels || y.rows != x.rows || y.cols != s->proj_out.spec.n)
+    const int64_t n_made = c->grids[0].rows * c->grids[0].columns;
+    if (x.rows != c->n_image || x.cols != s->in_channels || y.rows != n_made || y.cols != s->proj_out.spec.n)
         return oq_fail(ex->env, OQ_E_ARG,
-                       "transformer: latents [%lld,%lld] to [%lld,%lld] do not fit %lld tokens of %lld",
+                       "transformer: latents [%lld,%lld] to [%lld,%lld] do not fit %lld tokens of %lld, %lld "
+                       "of them made",
                        (long long)x.rows, (long long)x.cols, (long long)y.rows, (long long)y.cols,
-                       (long long)c->n_image, (long long)s->in_channels);
+                       (long long)c->n_image, (long long)s->in_channels, (long long)n_made);
     const oq_mark mark = oq_mark_get(ex);
-    oq_dit_call call = {.shape = &s->shape, .n_text = c->n_text, .cos = c->cos, .sin = c->sin};
+    oq_dit_call call = {.shape = &s->shape,
+                        .n_text = c->n_text,
+                        .cos = c->cos,
+                        .sin = c->sin,
+                        .n_rest = s->zero_cond_t ? c->n_image - n_made : 0};
     step_args args = {.s = s, .c = c, .call = &call, .x = x, .y = y, .trace = trace};
-    OQ_TRY(oq_tmp(ex, 1, s->dim, &call.act));
+    OQ_TRY(oq_tmp(ex, call.n_rest ? 2 : 1, s->dim, &call.act));
     OQ_TRY(oq_tmp(ex, c->n_text + c->n_image, s->dim, &call.u));
     OQ_TRY(timestep_forward(ex, s, t, call.act, trace));
     OQ_TRY(oq_repeat(ex, oq_repeat_key(oq_repeat_key((uintptr_t)x.data, y.data), c->text.data), step_forward,

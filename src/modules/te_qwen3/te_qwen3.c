@@ -154,16 +154,23 @@ oq_status oq_te_qwen3_declare(oq_builder *b, void *self)
 
 /* ---- forward ------------------------------------------------------------------------------------------- */
 
-/* cos, sin: [S, d/2] of pos * theta^(-2i/d) in float32, rounded to the compute type as transformers does. */
-static void fill_rope(const oq_te_qwen3 *s, const oq_dtype *compute, int64_t n, float *cos_out,
-                      float *sin_out)
+/* Which row of the positions frequency i turns by. */
+static int64_t axis_of(const oq_te_qwen3 *s, int64_t i)
 {
-    const int64_t half = s->head_dim / 2;
+    return i < s->rope_section[0] ? 0 : i < s->rope_section[0] + s->rope_section[1] ? 1 : 2;
+}
+
+/* cos, sin: [S, d/2] of pos * theta^(-2i/d) in float32, rounded to the compute type as transformers does. */
+static void fill_rope(const oq_te_qwen3 *s, const oq_dtype *compute, const oq_te_qwen3_args *args,
+                      float *cos_out, float *sin_out)
+{
+    const int64_t half = s->head_dim / 2, n = args->n;
     for (int64_t i = 0; i < half; i++) {
+        const int32_t *at = args->positions ? args->positions + axis_of(s, i) * n : NULL;
         const float exponent = (float)(2 * i) / (float)s->head_dim;
         const float frequency = 1.0f / powf((float)s->rope_theta, exponent);
         for (int64_t t = 0; t < n; t++) {
-            const double angle = (double)((float)t * frequency);
+            const double angle = (double)((float)(at ? at[t] : t) * frequency);
             cos_out[t * half + i] = (float)cos(angle);
             sin_out[t * half + i] = (float)sin(angle);
         }
@@ -178,16 +185,16 @@ static void fill_rope(const oq_te_qwen3 *s, const oq_dtype *compute, int64_t n, 
     }
 }
 
-static oq_status make_rope(oq_exec *ex, const oq_te_qwen3 *s, int64_t n, oq_tensor *cos_out,
-                           oq_tensor *sin_out)
+static oq_status make_rope(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwen3_args *args,
+                           oq_tensor *cos_out, oq_tensor *sin_out)
 {
-    const int64_t half = s->head_dim / 2;
+    const int64_t half = s->head_dim / 2, n = args->n;
     OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, n, half, cos_out));
     OQ_TRY(oq_tmp_typed(ex, &oq_dtype_f32, n, half, sin_out));
     if (ex->measure) return OQ_OK;
     float *host = NULL;
     OQ_TRY(oq_new(ex->env, (size_t)(2 * n * half), sizeof *host, "rotary table", &host));
-    fill_rope(s, ex->compute, n, host, host + n * half);
+    fill_rope(s, ex->compute, args, host, host + n * half);
     oq_status st = oq_upload(ex, *cos_out, host);
     if (st == OQ_OK) st = oq_upload(ex, *sin_out, host + n * half);
     oq_free(ex->env, host);
@@ -299,9 +306,13 @@ oq_status oq_te_qwen3_forward(oq_exec *ex, const oq_te_qwen3 *s, const oq_te_qwe
     shared c;
     OQ_TRY(oq_tmp_typed(ex, &oq_dtype_i32, args->n, 1, &ids));
     OQ_TRY(oq_upload(ex, ids, args->ids));
-    OQ_TRY(make_rope(ex, s, args->n, &c.cos, &c.sin));
+    OQ_TRY(make_rope(ex, s, args, &c.cos, &c.sin));
     OQ_TRY(make_mask(ex, args, &c.mask));
     OQ_TRY(oq_embed_forward(ex, y, &s->embed, ids));
+    for (int i = 0; i < args->n_inserts; i++) {
+        const oq_te_qwen3_insert *in = &args->inserts[i];
+        OQ_TRY(oq_copy_forward(ex, oq_tensor_rows(y, in->first, in->rows.rows), in->rows));
+    }
     OQ_TRY(trace_hidden(ex, args, y, 0));
     OQ_TRY(keep_tap(ex, args, y, 0));
     for (int64_t i = 0; i < args->n_layers; i++) {

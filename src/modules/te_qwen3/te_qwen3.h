@@ -1,8 +1,10 @@
 /* te_qwen3.h -- dense language models as text encoders: hidden states of a chosen layer. Qwen3, the text part of Qwen2.5-VL
- * and that of Mistral 3 differ in two points: norms of each head, and biases of q, k, v. See MODEL.md. */
+ * and that of Mistral 3 differ in two points: norms of each head, and biases of q, k, v. Qwen2.5-VL may see pictures
+ * among the text. See MODEL.md. */
 #ifndef OQ_MODULES_TE_QWEN3_H
 #define OQ_MODULES_TE_QWEN3_H
 
+#include "modules/vision_qwen25.h"
 #include "nn/module.h"
 
 typedef struct oq_te_qwen3_layer {
@@ -16,6 +18,7 @@ typedef struct oq_te_qwen3 {
         max_positions;
     double eps, rope_theta;
     bool qk_norm, qkv_bias; /* Qwen3 has the first, Qwen2.5 the second, Mistral none */
+    int64_t rope_section[3]; /* frequencies that turn by the position's frame, row and column (Qwen2.5-VL) */
     /* What is run: the first n_run layers (0 before declare: all), and then the last norm or not. The rest is declared as
      * unused. Set between describe and declare. */
     int64_t n_run;
@@ -25,9 +28,17 @@ typedef struct oq_te_qwen3 {
     oq_vector norm;
 } oq_te_qwen3;
 
+typedef struct oq_te_qwen3_insert { /* rows of the input that are given, not embedded: a picture among the text */
+    int64_t first;
+    oq_tensor rows; /* [n, hidden_size] */
+} oq_te_qwen3_insert;
+
 typedef struct oq_te_qwen3_args {
     const int32_t *ids; /* [n], host */
-    int64_t n;          /* tokens; positions are 0 to n-1 */
+    int64_t n;          /* tokens */
+    const int32_t *positions; /* host [3, n]: frame, row and column; NULL: each is 0 to n-1 */
+    const oq_te_qwen3_insert *inserts; /* [n_inserts] */
+    int n_inserts;
     int64_t n_layers;   /* how many layers to run, at most n_run: hidden_states[n_layers] of transformers */
     bool final_norm;    /* apply the last norm as well */
     int64_t n_valid;    /* tokens behind these are pads that nobody sees (they see those); 0: none are */
@@ -67,6 +78,16 @@ oq_status oq_te_qwen3_fit_heads(oq_env *env, const char *what, oq_te_qwen3 *s);
     {                                                                                                        \
         .from = "blk.*.ffn_down", .to = "layers.*.mlp.down_proj"                                             \
     }
+
+/* Qwen2.5-VL with its vision tower, for families that show pictures to it (their `trim` is oq_te_qwen25_vl_see); the others
+ * leave the tower in the file. */
+typedef struct oq_te_qwen25_vl {
+    oq_te_qwen3 text; /* first */
+    bool sees;
+    const oq_json *vision_config; /* between describe and declare */
+    oq_vision_qwen25 vision;
+} oq_te_qwen25_vl;
+void oq_te_qwen25_vl_see(const oq_json *model_index, void *self);
 
 extern const oq_module_type oq_module_te_qwen3;
 extern const oq_module_type oq_module_te_qwen25_vl; /* te_qwen25_vl.c */
