@@ -156,8 +156,16 @@ static oq_status collect_images(oq_env *env, const oq_model *model, const oq_opt
 static void size_by_image(const oq_model *model, const oq_options *options, const oq_pipeline_defaults *d,
                           oq_request *r)
 {
+    const bool wide = oq_options_given(options, "width"), high = oq_options_given(options, "height");
     if (r->n_images == 0 || !(model->type->takes & OQ_SIZED_BY_IMAGE)) return;
-    if (oq_options_given(options, "width") || oq_options_given(options, "height")) return;
+    if (model->type->size_by_images) {
+        int64_t width, height;
+        model->type->size_by_images(model->self, r, &width, &height);
+        r->width = wide ? r->width : width;
+        r->height = high ? r->height : height;
+        return;
+    }
+    if (wide || high) return;
     const double area = (double)r->width * (double)r->height,
                  own = (double)r->images[0].width * (double)r->images[0].height,
                  scale = own > area ? sqrt(area / own) : 1;

@@ -104,6 +104,8 @@ typedef struct oq_pipeline_type {
     void (*deinit)(oq_env *env, void *self);
     /* Defaults that depend on the model at hand (distilled or not), over the row's; NULL: none do. */
     void (*defaults_for)(const void *self, oq_pipeline_defaults *defaults);
+    /* The size that a request with pictures has where it asks for none; NULL: see OQ_SIZED_BY_IMAGE. */
+    void (*size_by_images)(const void *self, const oq_request *request, int64_t *width, int64_t *height);
     /* Refuses a request that cannot run (sizes, lengths, NaN) with OQ_E_ARG and the numbers. */
     oq_status (*check)(oq_env *env, const void *self, const oq_request *request);
     /* Measure mode (ex->measure): the same walk without arithmetic; out may be NULL. */

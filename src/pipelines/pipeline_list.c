@@ -7,6 +7,8 @@ extern const oq_pipeline_type oq_pipeline_flux1;
 extern const oq_pipeline_type oq_pipeline_flux2_dev;
 extern const oq_pipeline_type oq_pipeline_flux2_klein;
 extern const oq_pipeline_type oq_pipeline_qwen_image;
+extern const oq_pipeline_type oq_pipeline_qwen_image_edit;
+extern const oq_pipeline_type oq_pipeline_qwen_image_edit_plus;
 extern const oq_pipeline_type oq_pipeline_wan;
 extern const oq_pipeline_type oq_pipeline_wan_i2v;
 extern const oq_pipeline_type oq_pipeline_z_image;
@@ -17,6 +19,8 @@ const oq_pipeline_type *const oq_pipeline_list[] = {
     &oq_pipeline_flux2_dev,
     &oq_pipeline_flux2_klein,
     &oq_pipeline_qwen_image,
+    &oq_pipeline_qwen_image_edit,
+    &oq_pipeline_qwen_image_edit_plus,
     &oq_pipeline_wan,
     &oq_pipeline_wan_i2v,
     &oq_pipeline_z_image,

@@ -43,6 +43,9 @@ folder dev2 Flux2Pipeline '' "$dynamic" text_encoder:transformers:Mistral3ForCon
 folder qwen QwenImagePipeline '' '"use_dynamic_shifting":true,"base_shift":0.5,"max_shift":0.9,"max_image_seq_len":8192,"shift_terminal":0.02' \
     text_encoder:transformers:Qwen2_5_VLForConditionalGeneration:qwen25_vl_7b.json \
     transformer:diffusers:QwenImageTransformer2DModel:qwen_image_transformer.json vae:diffusers:AutoencoderKLQwenImage:qwen_image_vae.json
+folder edit QwenImageEditPlusPipeline '' '"use_dynamic_shifting":true,"base_shift":0.5,"max_shift":0.9,"max_image_seq_len":8192,"shift_terminal":0.02' \
+    text_encoder:transformers:Qwen2_5_VLForConditionalGeneration:qwen25_vl_7b.json \
+    transformer:diffusers:QwenImageTransformer2DModel:qwen_image_edit_2511_transformer.json vae:diffusers:AutoencoderKLQwenImage:qwen_image_vae.json
 scheduler=UniPCMultistepScheduler
 unipc='"prediction_type":"flow_prediction","use_flow_sigmas":true,"flow_shift":5.0'
 umt5=text_encoder:transformers:UMT5EncoderModel:umt5_xxl.json
@@ -79,7 +82,8 @@ plans() {
     [ "$(sum params)" = $((parameters + unused)) ] && pass || fail "parameters of $model" "$(sum params), expected $parameters + $unused"
 }
 # Parameters: dev 11901 M (8.6 G quantizable) + T5 4762 M + CLIP 123 M + VAE 84 M; Z-Image 6155 M + 4022 M + 84 M; klein 3876 M + 4022 M + 84 M,
-# or 9079 M + 7568 M + 84 M; FLUX.2-dev 32223 M + 22901 M + 84 M; Qwen-Image 20430 M (13.6 G) + 7071 M + 127 M; Wan two times 14288 M, or
+# or 9079 M + 7568 M + 84 M; FLUX.2-dev 32223 M + 22901 M + 84 M; Qwen-Image 20430 M (13.6 G) + 7071 M + 127 M, edit models
+# 677 M of vision tower more; Wan two times 14288 M, or
 # 5000 M, + UMT5 5681 M + 127 M or 705 M. The reference kernels keep autoencoders in float32; Wan's time embedder is float32 everywhere.
 # Never run: the text encoder's last layer (Z-Image) or last quarter (FLUX.2) and its last norm; T2V's encoder of pictures.
 plans dev     16870599139          0  31.58 19.18 13.75 13.36 13.17
@@ -89,6 +93,7 @@ plans klein    7982059043  908379904  13.33  7.36  4.75  4.57  4.48
 plans klein9b 16731033123 1736521984  28.08 15.11  9.43  9.02  8.82
 plans dev2    55208642083 5557560320  92.64 47.86 28.27 26.87 26.18
 plans qwen    27627912755          0  51.71 32.97 24.78 24.19 23.90
+plans edit    28304462899          0  52.97 33.60 25.16 24.52 24.22
 plans t2v     34384786035   53596928  64.21 33.72 20.38 19.43 18.96
 plans i2v     34385605235          0  64.41 33.92 20.59 19.63 19.16
 plans ti2v    11385386716          0  22.54 13.66  9.77  9.50  9.36

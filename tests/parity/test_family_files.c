@@ -76,7 +76,7 @@ static const family_case flux2_dev = {
      {"text_encoder", "text-encoder", NULL, "text_encoders.mistral3_24b.transformer.", false, NULL, NULL},
      {"text_encoder", "text-encoder", NULL, "", false, NULL, "language_model.model.layers.3."}}};
 
-static const family_case qwen_image = {
+static const family_case qwen_image_files = {
     "qwen-image",
     "wan21",
     NULL,
@@ -93,6 +93,16 @@ static const family_case qwen_image = {
      {"vae", "vae", "wan21_vae", "", false, NULL, NULL},
      {"text_encoder", "text-encoder", NULL, "text_encoders.qwen25_7b.transformer.", false, NULL, NULL},
      {"text_encoder", "text-encoder", "qwen25_gguf", "", true, NULL, NULL}}};
+
+static const family_case qwen_image_edit_files = {
+    "qwen-image-edit",
+    NULL,
+    "make the ball blue",
+    "64",
+    NULL,
+    true,
+    {{"text_encoder", "text-encoder", NULL, "text_encoders.qwen25_7b.transformer.", false, NULL, NULL},
+     {"text_encoder", "text-encoder", "qwen25_vl_of_transformers5", "", false, NULL, NULL}}};
 
 static const family_case wan_i2v = {
     "wan2.2/i2v-a14b",
@@ -284,7 +294,10 @@ static oq_media *generate(oq_env *env, const family_case *f, const char *folder,
     oq_model *model = NULL;
     oq_media *media = NULL;
     oq_options *o = options_for(env, f, folder, image, c, file);
-    if (oq_model_open(env, o, &model) != OQ_OK || oq_generate(env, model, o, &media) != OQ_OK)
+    oq_status st = oq_model_open(env, o, &model);
+    family_small_pictures(model);
+    if (st == OQ_OK) st = oq_generate(env, model, o, &media);
+    if (st != OQ_OK)
         fail_msg("%s (%s, '%s'): %s", file ? file : folder, c ? c->table : "", c ? c->prefix : "",
                  oq_env_error(env));
     oq_model_close(model);
@@ -360,7 +373,43 @@ static void test_flux2_dev(void **state)
 static void test_qwen_image(void **state)
 {
     (void)state;
-    check_family(&qwen_image);
+    check_family(&qwen_image_files);
+}
+static void test_qwen_image_edit(void **state)
+{
+    (void)state;
+    check_family(&qwen_image_edit_files);
+}
+
+/* A file of another tower, or without one, says so instead of running with what fits. */
+static void test_other_towers_are_refused(void **state)
+{
+    static const file_case files[] = {
+        {"text_encoder", "text-encoder", NULL, "", false, "visual.blocks.2.norm1.weight", NULL},
+        {"text_encoder", "text-encoder", NULL, "", false, NULL, "visual.blocks.1.mlp."},
+        {"text_encoder", "text-encoder", NULL, "", false, NULL, "visual."}};
+    static const char *const texts[] = {
+        "1 of 57 tensors belong to no layer of Qwen2_5_VLForConditionalGeneration, the first is "
+        "'visual.blocks.2.norm1.weight'",
+        "tensor 'visual.blocks.1.mlp.gate_proj.weight' is missing",
+        "tensor 'visual.patch_embed.proj.weight' is missing"};
+    oq_env *env = NULL;
+    char folder[512], dir[512], path[600];
+    (void)state;
+    assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
+    make_folder(env, &qwen_image_edit_files, folder, sizeof folder);
+    snprintf(dir, sizeof dir, "%s", scratch_dir(OMNIQ_BINARY_DIR, "family-files"));
+    for (size_t i = 0; i < OQ_COUNT(files); i++) {
+        oq_model *model = NULL;
+        write_file(env, folder, &files[i], dir, path, sizeof path);
+        oq_options *o = options_for(env, &qwen_image_edit_files, folder, NULL, &files[i], path);
+        assert_int_equal(oq_model_open(env, o, &model), OQ_E_FORMAT);
+        if (!strstr(oq_env_error(env), texts[i]))
+            fail_msg("'%s' is not in '%s'", texts[i], oq_env_error(env));
+        oq_env_clear(env);
+        oq_options_free(o);
+    }
+    oq_env_free(env);
 }
 static void test_wan_i2v(void **state)
 {
@@ -409,9 +458,9 @@ static void test_wrong_slots(void **state)
         {&wan_i2v, 12, "this is a text encoder (T5 or UMT5), the model needs "},
         {&flux2_dev, 2, "this is a text encoder (Mistral or Llama), the model needs "},
         {&wan_5b, 2, "this is an autoencoder (Wan or Qwen-Image), the model needs "},
-        {&qwen_image, 0, "this is a transformer (Qwen-Image), the model needs "},
-        {&qwen_image, 8, "this is a text encoder (Qwen2.5-VL), the model needs "},
-        {&qwen_image, 9, "this is a text encoder (Qwen2.5-VL), the model needs "},
+        {&qwen_image_files, 0, "this is a transformer (Qwen-Image), the model needs "},
+        {&qwen_image_files, 8, "this is a text encoder (Qwen2.5-VL), the model needs "},
+        {&qwen_image_files, 9, "this is a text encoder (Qwen2.5-VL), the model needs "},
     };
     (void)state;
     check_strangers(rows, OQ_COUNT(rows), &flux1, (const int[]){0, 1, 2});
@@ -432,15 +481,16 @@ static void test_wrong_slots_of_the_flux_line(void **state)
         {&flux2, 4, "this is a text encoder (Qwen3), the model needs "},
     };
     (void)state;
-    check_strangers(rows, OQ_COUNT(rows), &qwen_image, (const int[]){0, 7, 8});
+    check_strangers(rows, OQ_COUNT(rows), &qwen_image_files, (const int[]){0, 7, 8});
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flux1),       cmocka_unit_test(test_flux2),
-        cmocka_unit_test(test_flux2_dev),   cmocka_unit_test(test_qwen_image),
-        cmocka_unit_test(test_wan_i2v),     cmocka_unit_test(test_wan_5b),
-        cmocka_unit_test(test_wrong_slots), cmocka_unit_test(test_wrong_slots_of_the_flux_line)};
+        cmocka_unit_test(test_flux1),           cmocka_unit_test(test_flux2),
+        cmocka_unit_test(test_flux2_dev),       cmocka_unit_test(test_qwen_image),
+        cmocka_unit_test(test_qwen_image_edit), cmocka_unit_test(test_other_towers_are_refused),
+        cmocka_unit_test(test_wan_i2v),         cmocka_unit_test(test_wan_5b),
+        cmocka_unit_test(test_wrong_slots),     cmocka_unit_test(test_wrong_slots_of_the_flux_line)};
     return cmocka_run_group_tests_name("single files of families", tests, NULL, NULL);
 }

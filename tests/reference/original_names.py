@@ -202,6 +202,10 @@ def qwen_gguf(name):
     return f"blk.{number}.{rest}", 0
 
 
+def qwen_vl_of_transformers5(name):
+    return ("model." + name if name.startswith("visual.") else re.sub(r"^model\.", "model.language_model.", name)), 0
+
+
 def write(table, names, rule):
     rows = {}
     for name in names:
@@ -230,6 +234,7 @@ def main():
     write("umt5_gguf", names_of("wan2.2/ti2v-5b/text_encoder"), t5_gguf)
     write("qwen3_gguf", names_of("flux2-klein/text_encoder"), qwen_gguf)
     write("qwen25_gguf", names_of("qwen-image/text_encoder"), qwen_gguf)
+    write("qwen25_vl_of_transformers5", names_of("qwen-image-edit/text_encoder"), qwen_vl_of_transformers5)
 
 
 main()

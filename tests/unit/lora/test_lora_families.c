@@ -25,6 +25,7 @@ static const family families[] = {
     {"flux2-klein", GOLDEN "flux2-klein/transformer", "flux2_transformer"},
     {"flux2-dev", GOLDEN "flux2-dev/transformer", "flux2_dev_transformer"},
     {"qwen-image", GOLDEN "qwen-image/transformer", NULL},
+    {"qwen-image-edit-plus", GOLDEN "qwen-image-edit-plus/transformer", NULL},
     {"wan2.2-t2v", GOLDEN "wan2.2/t2v-a14b/transformer", "wan_transformer"},
     {"wan2.2-i2v", GOLDEN "wan2.2/i2v-a14b/transformer", "wan_transformer"},
     {"wan2.2-5b", GOLDEN "wan2.2/ti2v-5b/transformer", "wan_5b_transformer"},
