@@ -1,6 +1,6 @@
 /* linear_micro_amx.h -- the microkernel over matrix tiles: up to 32 rows x 32 columns, whole tiles of 16 dwords of k, then
- * what is left with tiles of that depth. Tiles are set up in every call, which costs a few dozen cycles of a thousand:
- * between two calls other code of the process may have released them. */
+ * what is left with tiles of that depth. Tiles are set up once in a task: between two tasks other code of the process may
+ * have released them. */
 #ifndef OQ_CPU_LINEAR_LINEAR_MICRO_AMX_H
 #define OQ_CPU_LINEAR_LINEAR_MICRO_AMX_H
 
@@ -9,39 +9,52 @@
 
 enum { AMX_MR = 32, AMX_NR_BYTES = 128 };
 
-/* Dwords [0, count) of k, `depth` at a time, onto what c holds. */
+static void amx_begin(void)
+{
+    oq_amx_begin();
+}
+
+static void amx_end(void)
+{
+    oq_amx_end();
+}
+
+/* What an engine over these tiles has besides its table. */
+#define AMX_ENGINE .begin = amx_begin, .end = amx_end, .little = 256 << 10
+
+/* Dwords [0, count) of k, `depth` at a time, onto what c holds or as c. */
 #define AMX_PASS(name, dot)                                                                                  \
-    static inline __attribute__((always_inline)) void name##_pass(                                           \
-        const char *a, int64_t lda, const char *b, int64_t count, int64_t depth, char *c, const int tall)    \
+    static inline __attribute__((always_inline)) void name##_pass(const char *a, int64_t lda, const char *b, \
+                                                                  int64_t count, int64_t depth, char *c,     \
+                                                                  const int onto, const int tall)            \
     {                                                                                                        \
-        oq_amx_load_sums(c, AMX_NR_BYTES, 1, tall, 1);                                                       \
+        oq_amx_load_sums(c, AMX_NR_BYTES, onto, tall, 1);                                                    \
         for (int64_t k = 0; k < count; k += depth)                                                           \
-            OQ_AMX_STEP(dot, a + 4 * k, lda, b + AMX_NR_BYTES * k, AMX_NR_BYTES, tall, 1);                   \
+            OQ_AMX_STEP(dot, oq_amx_pass, a + 4 * k, lda, oq_amx_load, b + AMX_NR_BYTES * k, AMX_NR_BYTES,   \
+                        tall, 1);                                                                            \
         oq_amx_store_sums(c, AMX_NR_BYTES, tall, 1);                                                         \
     }                                                                                                        \
                                                                                                              \
-    static void name##_rows(const void *a, size_t lda, const void *b, int64_t rounds, void *c, int64_t onto, int rows) \
+    static void name##_rows(const void *a, size_t lda, const void *b, int64_t rounds, void *c, int64_t onto, \
+                            int rows)                                                                        \
     {                                                                                                        \
         const int64_t depth = rounds * OQ_PANEL_UNROLL, left = depth % OQ_AMX_DWORDS, whole = depth - left;  \
         const char *const a_left = (const char *)a + 4 * whole;                                              \
         const char *const b_left = (const char *)b + AMX_NR_BYTES * whole;                                   \
-        if (!onto) memset(c, 0, (size_t)rows * AMX_NR_BYTES);                                                \
-        oq_amx_begin();                                                                                      \
         if (whole) {                                                                                         \
             oq_amx_configure(rows, OQ_AMX_DWORDS);                                                           \
             if (rows > OQ_AMX_ROWS)                                                                          \
-                name##_pass(a, (int64_t)lda, b, whole, OQ_AMX_DWORDS, c, 1);                                 \
+                name##_pass(a, (int64_t)lda, b, whole, OQ_AMX_DWORDS, c, onto != 0, 1);                      \
             else                                                                                             \
-                name##_pass(a, (int64_t)lda, b, whole, OQ_AMX_DWORDS, c, 0);                                 \
+                name##_pass(a, (int64_t)lda, b, whole, OQ_AMX_DWORDS, c, onto != 0, 0);                      \
         }                                                                                                    \
         if (left) {                                                                                          \
             oq_amx_configure(rows, (int)left);                                                               \
             if (rows > OQ_AMX_ROWS)                                                                          \
-                name##_pass(a_left, (int64_t)lda, b_left, left, left, c, 1);                                 \
+                name##_pass(a_left, (int64_t)lda, b_left, left, left, c, onto || whole, 1);                  \
             else                                                                                             \
-                name##_pass(a_left, (int64_t)lda, b_left, left, left, c, 0);                                 \
+                name##_pass(a_left, (int64_t)lda, b_left, left, left, c, onto || whole, 0);                  \
         }                                                                                                    \
-        oq_amx_end();                                                                                        \
     }
 
 #define AMX_MICRO(name, n)                                                                                   \

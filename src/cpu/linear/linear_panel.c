@@ -240,6 +240,7 @@ static void multiply(void *user, int64_t task, int worker)
     if (job->few || job->scaled) memset(c, 0, (size_t)panels * c_bytes);
     for (int64_t p = 0; job->few && p < panels; p++)
         e->few(job, (float *)(void *)(c + (size_t)p * c_bytes), panel_of(job, panel, run, p));
+    if (e->begin) e->begin();
     for (int64_t first = job->few ? depth : 0; first < depth; first += OQ_PANEL_CHUNK) {
         const int64_t count = oq_min_i64(OQ_PANEL_CHUNK, depth - first);
         for (int64_t p = 0; p < panels; p++) {
@@ -248,6 +249,7 @@ static void multiply(void *user, int64_t task, int worker)
                            rows, first, count);
         }
     }
+    if (e->end) e->end();
     for (int64_t p = 0; p < run; p++)
         e->store(job, c + (size_t)p * c_bytes, c + (size_t)(p + run) * c_bytes * (panels > run), panel + p,
                  row, rows);
@@ -321,7 +323,9 @@ void oq_panel_cut(oq_panel_job *job, int threads)
     const int64_t taller = is_canonical(job->engine) ? most : 1;
     job->units = glu ? job->layout.n_panels / 2 : job->layout.n_panels;
     job->block = even_part(job->rows, taller * OQ_PANEL_ROWS, mr);
-    job->group = (size_t)job->block * job->lda > A_CACHED ? most / taller : 1;
+    const size_t bytes = (size_t)job->block * job->lda;
+    const bool many = bytes > A_CACHED || bytes < job->engine->little;
+    job->group = many ? most / taller : 1;
     const int64_t wanted = threads > 1 ? TASKS_PER_THREAD * threads : 1;
     while (job->group > 1 && oq_panel_tasks(job) < wanted) job->group /= 2;
     while (job->block >= 2 * LEAST_TILES * mr && oq_panel_tasks(job) < wanted)

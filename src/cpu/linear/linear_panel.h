@@ -38,6 +38,8 @@ typedef struct oq_panel_engine {
     /* The same where a panel's columns share a scale for each OQ_PANEL_BLOCK_K of k, and rows of x may have one, too (behind
      * their A): operands are codes, scales multiply sums. NULL: decode and prologue multiply them into the operands. */
     const oq_panel_micro_scaled *scaled;
+    void (*begin)(void), (*end)(void); /* around the microkernel's calls of one task; NULL: nothing to set up */
+    size_t little; /* fewer bytes of A than this: a task takes several panels, since setting up costs as much as products */
     /* Row `row` of x (0 is the job's first) into job->a and job->row_scale. */
     void (*prologue)(const oq_panel_job *job, int64_t row);
     /* Dwords [first, first + count) of k of a panel as the microkernel's B; returns where they are: in `buffer`, or in
@@ -108,6 +110,8 @@ void oq_panel_store_avx2(const oq_panel_job *job, const void *c, const void *sec
                          int64_t count);
 void oq_panel_store_avx512(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row,
                            int64_t count);
+void oq_panel_store_avx512bf16(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row,
+                               int64_t count);
 
 /* An engine's functions of oq_linear_kernel: the kernels of one engine differ in what they accept. */
 #define OQ_PANEL_ENGINE_DECLARE(name)                                                                        \

@@ -158,7 +158,7 @@ static void prologue_f32(const oq_panel_job *job, int64_t row)
 #define PAIRS_ENGINE(rows, table, ...)                                                                       \
     {                                                                                                        \
         .mr = rows, .nr = NR, .step = STEP, .pack_step = STEP, .integers = false, .plain = &oq_dtype_bf16,   \
-        .micro = table, .prologue = prologue_bf16, .decode = decode_bf16, .store = oq_panel_store_avx512,    \
+        .micro = table, .prologue = prologue_bf16, .decode = decode_bf16, .store = oq_panel_store_avx512bf16, \
         __VA_ARGS__                                                                                          \
     }
 

@@ -59,6 +59,52 @@ OQ_INLINE void fetch(const oq_tensor *t, int64_t i, int64_t col)
     __builtin_prefetch((const char *)oq_elem_row(t, i) + (size_t)col * t->dtype->bytes, 1);
 }
 
+/* A product where the operation alone would store it: by the instruction, which takes subnormal numbers as zero, or by
+ * hand; everything that comes after is rounded as its own operation rounds it. */
+#ifdef STORE_PAIRS
+OQ_INLINE vf stored_product(vf x, bool bf16)
+{
+    return bf16 ? v_from_bf16((__m256i)_mm512_cvtneps_pbh(x)) : x;
+}
+OQ_INLINE void put_product(void *row, bool bf16, int64_t at, int64_t n, vf x)
+{
+    if (bf16)
+        _mm256_mask_storeu_epi16((uint16_t *)row + at, n >= VF ? 0xffff : v_mask(n), (__m256i)_mm512_cvtneps_pbh(x));
+    else
+        v_put(row, false, at, n, x);
+}
+
+/* Sums as they are, of whole panels, to BF16. */
+static bool is_plain(const oq_panel_job *job)
+{
+    return !job->engine->integers && !job->args->spec->scheme.act && !job->args->post && VECTORS == 2 &&
+           job->args->spec->n % OQ_PANEL_MAX_NR == 0 && oq_elem_is_bf16(&job->args->y);
+}
+
+static void store_plain(const oq_panel_job *job, const float *c, int64_t panel, int64_t row, int64_t count)
+{
+    columns at;
+    columns_of(job, panel, &at);
+    const vf scale[2] = {at.scale[0], at.scale[1]}, bias[2] = {at.bias[0], at.bias[1]};
+    const int64_t step = job->args->y.ld;
+    uint16_t *to = (uint16_t *)oq_elem_row(&job->args->y, job->first + row) + at.first;
+    for (int64_t r = 0; r < count; r++, c += OQ_PANEL_MAX_NR, to += step) {
+        const vf low = v_add(v_mul(v_load(c), scale[0]), bias[0]);
+        const vf high = v_add(v_mul(v_load(c + VF), scale[1]), bias[1]);
+        _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+}
+#else
+OQ_INLINE vf stored_product(vf x, bool bf16)
+{
+    return stored(x, bf16);
+}
+OQ_INLINE void put_product(void *row, bool bf16, int64_t at, int64_t n, vf x)
+{
+    v_put(row, bf16, at, n, x);
+}
+#endif
+
 /* One panel, or with a GLU the pair of panels whose accumulators are c and second. `post` and `unary` are constants. */
 OQ_INLINE void store(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row,
                      int64_t count, oq_post_kind post, oq_unary unary)
@@ -81,13 +127,17 @@ OQ_INLINE void store(const oq_panel_job *job, const void *c, const void *second,
         for (int64_t v = 0; v * VF < at.count; v++) {
             const int64_t j = at.first + v * VF, n = at.count - v * VF;
             vf x = product_at(job, &at, c, row, r, v);
-            if (post == OQ_POST_UNARY) x = activated(unary, stored(x, yb), yb);
+            if (post == OQ_POST_NONE) {
+                put_product(to, yb, j, n, x);
+                continue;
+            }
+            x = stored_product(x, yb);
+            if (post == OQ_POST_UNARY) x = activated(unary, x, yb);
             if (glu) {
-                const vf other = stored(product_at(job, &at2, second, row, r, v), yb);
-                x = v_mul(stored(activated(unary, stored(x, yb), yb), yb), other);
+                const vf other = stored_product(product_at(job, &at2, second, row, r, v), yb);
+                x = v_mul(stored(activated(unary, x, yb), yb), other);
             }
             if (add) {
-                x = stored(x, yb);
                 if (gated) x = stored(v_mul(v_get(gate, gb, j, n), x), yb);
                 x = v_add(v_get(residual, rb, j, n), x);
             }

@@ -50,6 +50,7 @@ static inline oq_amx_config oq_amx_config_for(int rows, int depth)
 #define oq_amx_release()                 _tile_release()
 #define oq_amx_zero(t)                   _tile_zero(t)
 #define oq_amx_load(t, from, row_bytes)  _tile_loadd(t, from, (size_t)(row_bytes))
+#define oq_amx_pass(t, from, row_bytes)  _tile_stream_loadd(t, from, (size_t)(row_bytes))
 #define oq_amx_store(t, to, row_bytes)   _tile_stored(t, to, (size_t)(row_bytes))
 #define oq_amx_dot_bf16(sums, a, b)      _tile_dpbf16ps(sums, a, b)
 #define oq_amx_dot_u8i8(sums, a, b)      _tile_dpbusd(sums, a, b)
@@ -97,6 +98,8 @@ static inline void oq_amx_load(int t, const void *from, int64_t row_bytes)
     for (int r = 0; r < oq_amx.config.rows[t]; r++)
         memcpy(oq_amx.tile[t][r], (const char *)from + r * row_bytes, oq_amx.config.row_bytes[t]);
 }
+
+#define oq_amx_pass oq_amx_load
 
 static inline void oq_amx_store(int t, void *to, int64_t row_bytes)
 {
@@ -177,32 +180,36 @@ static inline void oq_amx_configure(int rows, int depth)
 {
     if (oq_amx_now.rows == rows && oq_amx_now.depth == depth) return;
     const oq_amx_config config = oq_amx_config_for(rows, depth);
+    __asm__ volatile("" : : "r"(&config) : "memory"); /* gcc takes the instruction for one that reads eight bytes */
     oq_amx_load_config(&config);
     oq_amx_now.rows = rows;
     oq_amx_now.depth = depth;
 }
 
-/* sums += one depth of k: A's rows `a_bytes` apart, B's `b_bytes`; tall: more than 16 rows, wide: 32 columns. */
-#define OQ_AMX_STEP(dot, a, a_bytes, b, b_bytes, tall, wide)                                                 \
+/* sums += one depth of k: A's rows `a_bytes` apart, B's `b_bytes`; tall: more than 16 rows, wide: 32 columns. load_a and
+ * load_b: oq_amx_load, or oq_amx_pass for what only passes by, so that the first level of the cache keeps the other one. */
+#define OQ_AMX_STEP(dot, load_a, a, a_bytes, load_b, b, b_bytes, tall, wide)                                 \
     do {                                                                                                     \
-        oq_amx_load(6, b, b_bytes);                                                                          \
-        oq_amx_load(4, a, a_bytes);                                                                          \
+        load_b(6, b, b_bytes);                                                                               \
+        load_a(4, a, a_bytes);                                                                               \
         dot(0, 4, 6);                                                                                        \
         if (wide) {                                                                                          \
-            oq_amx_load(7, (const char *)(b) + 64, b_bytes);                                                 \
+            load_b(7, (const char *)(b) + 64, b_bytes);                                                      \
             dot(1, 4, 7);                                                                                    \
         }                                                                                                    \
         if (tall) {                                                                                          \
-            oq_amx_load(5, (const char *)(a) + OQ_AMX_ROWS * (a_bytes), a_bytes);                            \
+            load_a(5, (const char *)(a) + OQ_AMX_ROWS * (a_bytes), a_bytes);                                 \
             dot(2, 5, 6);                                                                                    \
             if (wide) dot(3, 5, 7);                                                                          \
         }                                                                                                    \
     } while (0)
 
-/* The sums from memory, rows `bytes` apart, or zeros; and back. */
+/* The sums from memory, rows `bytes` apart, or zeros; and back. What was stored before is there for all loads of the product:
+ * gcc does not know that those read memory. */
 static inline __attribute__((always_inline)) void oq_amx_load_sums(const char *c, int64_t bytes, const int add, const int tall,
                                                                    const int wide)
 {
+    __asm__ volatile("" : : : "memory");
     if (add) {
         oq_amx_load(0, c, bytes);
         if (wide) oq_amx_load(1, c + 64, bytes);

@@ -14,6 +14,7 @@
 #define TILE_STEP 1
 #endif
 #define TILE_COLS (2 * VF) /* of a panel; the last one of a matrix may have VF */
+#define TILE_DEPTH 8       /* dwords of k that it likes to have a multiple of */
 #if VF == 16
 #define TILE_ROWS 12
 #else

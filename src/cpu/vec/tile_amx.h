@@ -18,6 +18,7 @@
 #endif
 #define TILE_COLS 32
 #define TILE_ROWS 32
+#define TILE_DEPTH OQ_AMX_DWORDS
 
 typedef struct tile { /* as in tile.h */
     const float *a;
@@ -51,8 +52,8 @@ OQ_INLINE void tile_pass(const tile *t, int64_t first, int64_t end, int64_t dept
     for (int64_t run = 0; run < t->runs; run++) {
         const float *const a = t->a + t->at[run], *const b = t->b + run * t->k * width;
         for (int64_t p = first; p < end; p += depth)
-            OQ_AMX_STEP(TILE_DOT, (const char *)(a + p), lda, (const char *)(b + p * width), width * 4, tall,
-                        wide);
+            OQ_AMX_STEP(TILE_DOT, oq_amx_load, (const char *)(a + p), lda, oq_amx_pass,
+                        (const char *)(b + p * width), width * 4, tall, wide);
     }
     oq_amx_store_sums((char *)t->c, ldc, tall, wide);
 }
