@@ -258,6 +258,16 @@ static void store_pixels(const conv_job *job, const float *c, int64_t row, int64
 {
     const oq_tensor *const y = &job->a->y;
     const bool bf16 = oq_elem_is_bf16(y);
+#if TILE_STEP == 2
+    if (bf16 && nv == 2 && job->s->c_out - col >= TILE_COLS) { /* lines of y at once */
+        const vf low = v_param(job->a->bias ? job->a->bias + col : NULL, 0, VF, 0.0f);
+        const vf high = v_param(job->a->bias ? job->a->bias + col : NULL, VF, VF, 0.0f);
+        for (int64_t i = 0; i < n_rows; i++, c += TILE_COLS)
+            _mm512_storeu_si512((uint16_t *)oq_elem_row(y, row + i * step) + col,
+                                (__m512i)_mm512_cvtne2ps_pbh(v_add(v_load(c + VF), high), v_add(v_load(c), low)));
+        return;
+    }
+#endif
     for (int64_t v = 0; v < nv * VF; v += VF) {
         const int64_t n = job->s->c_out - col - v;
         if (n <= 0) break;
