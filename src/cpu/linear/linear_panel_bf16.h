@@ -14,16 +14,41 @@ enum { NR = 32, STEP = 2 };
 
 MICRO_TABLE(micro_f32, "vfmadd231ps")
 
-/* Columns [first, first + count) of a row as e4m3 codes in bf16: the upper half of an e4m3 number in f32 is all of it. */
+/* The e4m3 numbers nearest to x / scale as bf16, 16 of them; as e4m3_nearest. */
+OQ_INLINE __m256i nearest_codes(vf quotient)
+{
+    const __m512i m = _mm512_castps_si512(v_min(v_abs(quotient), v_set(448.0f)));
+    const __m512i power = _mm512_and_si512(m, _mm512_set1_epi32(0x7f800000));
+    const __m512i shift = _mm512_add_epi32(_mm512_max_epu32(power, _mm512_set1_epi32(0x3c800000)), _mm512_set1_epi32(20 << 23));
+    const vf far = _mm512_castsi512_ps(shift);
+    const vf rounded = v_sub(v_add(_mm512_castsi512_ps(m), far), far);
+    const __m512i sign = _mm512_and_si512(_mm512_castps_si512(quotient), _mm512_set1_epi32(INT32_MIN));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_or_si512(_mm512_castps_si512(rounded), sign), 16));
+}
+
+/* May x . (1 / scale), off by less than three steps of f32, have another nearest e4m3 number than x / scale? Where one of the
+ * lanes is near the middle between two numbers, or small, where numbers lie otherwise; nothing is halfway to 2^-11. */
+OQ_INLINE bool is_doubtful(vf product)
+{
+    const __m512i u = _mm512_castps_si512(v_abs(product)), below = _mm512_and_si512(u, _mm512_set1_epi32(0xfffff));
+    const __m512i from_middle = _mm512_sub_epi32(below, _mm512_set1_epi32(0x80000 - 8));
+    const __mmask16 middle = _mm512_cmplt_epu32_mask(from_middle, _mm512_set1_epi32(17));
+    const __m512i from_small = _mm512_sub_epi32(u, _mm512_set1_epi32(0x3a000000)); /* 2^-11 */
+    return middle | _mm512_cmplt_epu32_mask(from_small, _mm512_set1_epi32(0x3c800000 + 16 - 0x3a000000));
+}
+
+/* Columns [first, first + count) of a row as e4m3 codes in bf16: the upper half of an e4m3 number in f32 is all of it. A
+ * division takes as long as all the rest, so it is made where it matters. */
 static void codes_of(const oq_tensor *x, int64_t row, int64_t first, int64_t count, float scale, uint16_t *a)
 {
-    for (int64_t end = first + count; first < end; first += ROW_CHUNK) {
-        const int64_t n = end - first < ROW_CHUNK ? end - first : ROW_CHUNK;
-        const oq_tensor piece = oq_tensor_cols(*x, first, n);
-        float part[ROW_CHUNK];
-        row_load(part, &piece, row, n);
-        for (int64_t i = 0; i < n; i++)
-            a[first + i] = (uint16_t)(oq_f32_bits(e4m3_nearest(part[i] / scale)) >> 16);
+    const bool bf16 = x->dtype == &oq_dtype_bf16, inverts = scale > 0x1p-100f && scale < 0x1p100f;
+    const void *const src = (const char *)x->data + (size_t)(row * x->ld + first) * x->dtype->bytes;
+    const vf by = v_set(scale), inverse = v_set(1.0f / scale);
+    for (int64_t i = 0; i < count; i += VF) {
+        const vf v = v_get(src, bf16, i, count - i);
+        vf quotient = v_mul(v, inverse);
+        if (!inverts || is_doubtful(quotient)) quotient = v_div(v, by);
+        _mm256_mask_storeu_epi16(a + first + i, count - i >= VF ? 0xffff : v_mask(count - i), nearest_codes(quotient));
     }
 }
 
