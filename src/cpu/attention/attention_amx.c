@@ -3,6 +3,7 @@
 #if defined(__x86_64__)
 #include "cpu/vec/tile_amx.h"
 
+#define ATTENTION_BOUNDED 1
 #include "cpu/attention/attention_tiles.h"
 
 static size_t scratch_either(const oq_attention_spec *spec, int64_t n_q, int64_t n_kv)

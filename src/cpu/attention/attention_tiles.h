@@ -17,6 +17,9 @@
 #define Q_ROWS      (TILE_ROWS == 32 ? 32 : 48) /* of a task; a multiple of every TILE_ROWS */
 #define KEYS        320
 #define LOG2_E      1.44269504f
+#ifndef ATTENTION_BOUNDED
+#define ATTENTION_BOUNDED 0 /* 1: attention_bounded.h is tried first */
+#endif
 #define GROUP_BYTES (1u << 20) /* of packed K and V at a time, but at least one key head */
 
 static bool accepts(const oq_attention_spec *s)
@@ -33,7 +36,7 @@ static int64_t padded_keys(int64_t n_kv)
 /* Dwords of a row of K or Q, padded for the transposition. */
 static int64_t row_dwords(const oq_attention_spec *s)
 {
-    return oq_ceil_div(s->head_dim, 8 * TILE_STEP) * 8;
+    return oq_ceil_div(s->head_dim, TILE_DEPTH * TILE_STEP) * TILE_DEPTH;
 }
 
 static int64_t padded_dim(const oq_attention_spec *s)
@@ -41,10 +44,11 @@ static int64_t padded_dim(const oq_attention_spec *s)
     return oq_ceil_div(s->head_dim, VF) * VF;
 }
 
-/* Dwords of one key head's K and V together. */
+/* Dwords of one key head's K and V together, and of a norm for each panel of keys where those are wanted. */
 static int64_t head_floats(const oq_attention_spec *s, int64_t n_kv)
 {
-    return oq_ceil_div(padded_keys(n_kv) * (row_dwords(s) + padded_dim(s) / TILE_STEP), 16) * 16;
+    const int64_t keys = padded_keys(n_kv), norms = ATTENTION_BOUNDED ? keys / TILE_COLS : 0;
+    return oq_ceil_div(keys * (row_dwords(s) + padded_dim(s) / TILE_STEP) + norms, 16) * 16;
 }
 
 static int64_t heads_at_once(const oq_attention_spec *s, int64_t n_kv)
@@ -65,7 +69,7 @@ typedef struct attention_job {
     int64_t n_kv, keys;    /* plain and padded */
     int64_t kv_head;           /* first one of this group */
     float scale;               /* of scores, in base 2 */
-    int64_t n_blocks;          /* of queries: tasks of a head */
+    int64_t at_once, n_blocks; /* queries of a task; tasks of a head */
 } attention_job;
 
 static bool hidden(const attention_job *job, int64_t key)
@@ -73,13 +77,19 @@ static bool hidden(const attention_job *job, int64_t key)
     return key >= job->n_kv || (job->a->key_mask && !job->a->key_mask[key]);
 }
 
+/* Keys that a query may see under causality. */
+static int64_t visible(const attention_job *job, int64_t query)
+{
+    if (!job->a->spec->causal) return job->n_kv;
+    return oq_min_i64(job->n_kv, query + (job->n_kv - job->a->q.rows) + 1);
+}
+
 /* Head `head` of one row of q or k as dk dwords. */
 OQ_INLINE void load_row(const attention_job *job, float *out, const oq_tensor *x, int64_t row, int64_t head)
 {
 #if TILE_STEP == 2
     const uint16_t *const in = (const uint16_t *)oq_elem_row(x, row) + head * job->d;
-    const int64_t last = job->dk - 8;
-    _mm256_storeu_ps(out + last, _mm256_setzero_ps());
+    memset(out + job->dk - TILE_DEPTH, 0, TILE_DEPTH * sizeof *out);
     memcpy(out, in, (size_t)job->d * sizeof *in);
 #else
     const void *const in = oq_elem_row(x, row);
@@ -89,6 +99,9 @@ OQ_INLINE void load_row(const attention_job *job, float *out, const oq_tensor *x
 #endif
 }
 
+#if ATTENTION_BOUNDED
+#include "cpu/attention/attention_bounded.h"
+#else
 /* K of one panel of keys, transposed: [dk][TILE_COLS]; eight keys at a time. */
 static void pack_k(const attention_job *job, float *out, int64_t head, int64_t key)
 {
@@ -129,6 +142,7 @@ static void pack_v(const attention_job *job, float *out, int64_t head, int64_t k
             v_store(out + panel * depth + j / TILE_STEP * width + c - panel, v_columns(job, head, j, c));
         }
 }
+#endif
 
 static float *packed_head(const attention_job *job, int64_t i)
 {
@@ -140,9 +154,14 @@ static void pack_task(void *user, int64_t i, int worker)
     (void)worker;
     const attention_job *job = user;
     const int64_t panels = job->keys / TILE_COLS, head = i / panels, key = i % panels * TILE_COLS;
-    float *k = packed_head(job, head);
+    float *const k = packed_head(job, head), *const v = k + job->keys * job->dk;
+#if ATTENTION_BOUNDED
+    const uint32_t norm = pack_k(job, k + key * job->dk, job->kv_head + head, key);
+    memcpy(v + job->keys * job->dp / TILE_STEP + key / TILE_COLS, &norm, sizeof norm);
+#else
     pack_k(job, k + key * job->dk, job->kv_head + head, key);
-    pack_v(job, k + job->keys * job->dk, job->kv_head + head, key);
+#endif
+    pack_v(job, v, job->kv_head + head, key);
 }
 
 typedef struct block { /* one task's state */
@@ -152,13 +171,6 @@ typedef struct block { /* one task's state */
     float max[Q_ROWS], sum[Q_ROWS];
     int64_t head, first, rows; /* queries [first, first + rows) of `head` */
 } block;
-
-/* Keys that query row i may see under causality. */
-static int64_t visible(const attention_job *job, const block *b, int64_t i)
-{
-    if (!job->a->spec->causal) return job->n_kv;
-    return oq_min_i64(job->n_kv, b->first + i + (job->n_kv - job->a->q.rows) + 1);
-}
 
 OQ_INLINE vf lane_index(int64_t first)
 {
@@ -170,7 +182,7 @@ OQ_INLINE vf lane_index(int64_t first)
 /* May row i's scores of these keys stay as the product left them? */
 static bool all_plain(const attention_job *job, const block *b, int64_t i, int64_t key, int64_t n)
 {
-    return !job->a->bias && !job->a->key_mask && job->scale > 0 && key + n <= visible(job, b, i);
+    return !job->a->bias && !job->a->key_mask && job->scale > 0 && key + n <= visible(job, b->first + i);
 }
 
 /* Scores of row i for keys [key, key + n), in base 2: scale, bias, -infinity where unseen. */
@@ -179,7 +191,7 @@ static void finish_scores(const attention_job *job, block *b, int64_t i, int64_t
     const oq_attention_args *a = job->a;
     const float *bias =
         a->bias ? a->bias + b->head * a->bias_head + (b->first + i) * a->bias_row + key : NULL;
-    const int64_t seen = visible(job, b, i) - key;
+    const int64_t seen = visible(job, b->first + i) - key;
     float *s = b->s + i * KEYS;
     for (int64_t j = 0; j < n; j += VF) {
         vf v = v_mul(v_load(s + j), v_set(job->scale));
@@ -296,22 +308,22 @@ static void store_outputs(const attention_job *job, const block *b)
 /* Blocks of queries whose keys are chosen are cut into tasks that do not reach over their edge. */
 enum { SPARSE = OQ_ATTENTION_SPARSE_BLOCK, SPARSE_TASKS = (SPARSE + Q_ROWS - 1) / Q_ROWS };
 
-static int64_t tasks_of_head(const oq_attention_args *a)
+static int64_t tasks_of_head(const oq_attention_args *a, int64_t at_once)
 {
     if (a->block_map) return oq_ceil_div(a->q.rows, SPARSE) * SPARSE_TASKS;
-    return oq_ceil_div(a->q.rows, Q_ROWS);
+    return oq_ceil_div(a->q.rows, at_once);
 }
 
-/* Queries of task i of a head. */
-static void place(const attention_job *job, block *b, int64_t i)
+/* Queries [*first, + the result) of task i of a head. */
+static int64_t place(const attention_job *job, int64_t i, int64_t *first)
 {
     int64_t end = job->a->q.rows;
-    b->first = i * Q_ROWS;
+    *first = i * job->at_once;
     if (job->a->block_map) {
-        b->first = i / SPARSE_TASKS * SPARSE + i % SPARSE_TASKS * Q_ROWS;
+        *first = i / SPARSE_TASKS * SPARSE + i % SPARSE_TASKS * Q_ROWS;
         end = oq_min_i64(end, (i / SPARSE_TASKS + 1) * SPARSE);
     }
-    b->rows = oq_min_i64(Q_ROWS, end - b->first);
+    return oq_min_i64(job->at_once, end - *first);
 }
 
 /* Keys [first, end), in pieces of one size: no short last one. */
@@ -337,25 +349,36 @@ static void attend_chosen(const attention_job *job, block *b, const float *k, co
     }
 }
 
-static void attend_task(void *user, int64_t i, int worker)
+/* Up to Q_ROWS queries with a running maximum. */
+static void attend_rows(const attention_job *job, int64_t head, int64_t first, int64_t rows, const float *k,
+                        const float *v)
 {
-    (void)worker;
-    const attention_job *job = user;
-    const int64_t share = job->a->spec->n_heads / job->a->spec->n_kv_heads;
     block b;
-    b.head = job->kv_head * share + i / job->n_blocks;
-    place(job, &b, i % job->n_blocks);
-    if (b.rows <= 0) return;
-    const float *k = packed_head(job, b.head / share - job->kv_head), *v = k + job->keys * job->dk;
+    b.head = head, b.first = first, b.rows = rows;
     load_queries(job, &b);
     tile_begin();
-    const int64_t end = padded_keys(oq_max_i64(0, visible(job, &b, b.rows - 1)));
+    const int64_t end = padded_keys(oq_max_i64(0, visible(job, first + rows - 1)));
     if (job->a->block_map)
         attend_chosen(job, &b, k, v, end);
     else
         attend_range(job, &b, k, v, 0, end);
     tile_end();
     store_outputs(job, &b);
+}
+
+static void attend_task(void *user, int64_t i, int worker)
+{
+    (void)worker;
+    const attention_job *job = user;
+    const int64_t share = job->a->spec->n_heads / job->a->spec->n_kv_heads, head = job->kv_head * share + i / job->n_blocks;
+    int64_t first;
+    const int64_t rows = place(job, i % job->n_blocks, &first);
+    const float *k = packed_head(job, head / share - job->kv_head), *v = k + job->keys * job->dk;
+#if ATTENTION_BOUNDED
+    if (rows > 0 && attend_bounded(job, head, first, rows, k, v)) return;
+#endif
+    for (int64_t at = 0; at < rows; at += Q_ROWS)
+        attend_rows(job, head, first + at, oq_min_i64(Q_ROWS, rows - at), k, v);
 }
 
 static void run(oq_device *device, const oq_attention_args *a)
@@ -365,7 +388,11 @@ static void run(oq_device *device, const oq_attention_args *a)
     attention_job job = {.a = a, .d = s->head_dim, .dk = row_dwords(s), .dp = padded_dim(s), .n_kv = a->k.rows};
     job.scale = a->scale * LOG2_E;
     job.keys = padded_keys(job.n_kv);
-    job.n_blocks = tasks_of_head(a);
+    job.at_once = Q_ROWS;
+#if ATTENTION_BOUNDED
+    if (!a->block_map) job.at_once = rows_at_once(&job, step * share);
+#endif
+    job.n_blocks = tasks_of_head(a, job.at_once);
     for (; job.kv_head < s->n_kv_heads; job.kv_head += step) {
         const int64_t n = oq_min_i64(step, s->n_kv_heads - job.kv_head);
         oq_pool_run(device->pool, n * (job.keys / TILE_COLS), pack_task, &job);
