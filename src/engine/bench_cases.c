@@ -1,6 +1,8 @@
 /* bench_cases.c -- operands of measured operations: values that need every mantissa bit, the same on each machine. */
 #include "engine/bench_cases.h"
 
+#include "base/size.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -13,21 +15,28 @@ static void fill(float *x, size_t n)
     }
 }
 
-static oq_status make_aligned(oq_arena *arena, size_t bytes, void **out)
+/* Memory as a run has it: weights and scratch lie in large buffers of the device, each in pages of 2 MB where the system has
+ * those. Pieces begin at different places of their pages, as neighbours in one buffer do. */
+static oq_status make_buffer(oq_bench_case *c, size_t bytes, void **out)
 {
-    OQ_TRY(oq_arena_new(arena, bytes + 64, 1, "bench", out));
-    *out = (void *)(((uintptr_t)*out + 63) & ~(uintptr_t)63);
+    const size_t huge = (size_t)2 << 20, shift = (size_t)c->n_buffers * 4416;
+    void *buffer = NULL;
+    OQ_TRY(
+        oq_backend_cpu.buffer_new(c->arena.env, c->device, oq_align_up(bytes + shift, huge) + huge, &buffer));
+    c->buffers[c->n_buffers++] = buffer;
+    *out = (char *)oq_align_up((size_t)(uintptr_t)buffer, huge) + shift;
+    memset(*out, 0, bytes);
     return OQ_OK;
 }
 
-static oq_status make_tensor(oq_arena *arena, const oq_dtype *dtype, int64_t rows, int64_t cols,
+static oq_status make_tensor(oq_bench_case *c, const oq_dtype *dtype, int64_t rows, int64_t cols,
                              oq_tensor *out)
 {
     float *values = NULL;
     void *data = NULL;
     const size_t n = (size_t)(rows * cols);
-    OQ_TRY(oq_arena_new(arena, n, sizeof *values, "bench", &values));
-    OQ_TRY(make_aligned(arena, n * dtype->bytes, &data));
+    OQ_TRY(oq_arena_new(&c->arena, n, sizeof *values, "bench", &values));
+    OQ_TRY(make_buffer(c, n * dtype->bytes, &data));
     fill(values, n);
     dtype->from_f32(data, values, n);
     *out = oq_tensor_make(data, dtype, rows, cols);
@@ -41,14 +50,9 @@ static void begin(oq_bench_case *c, oq_env *env, oq_device *device)
     c->device = device;
 }
 
-static oq_status finish(oq_bench_case *c, oq_status st)
-{
-    if (st != OQ_OK) oq_arena_deinit(&c->arena);
-    return st;
-}
-
 void oq_bench_case_free(oq_bench_case *c)
 {
+    for (int i = 0; i < c->n_buffers; i++) oq_backend_cpu.buffer_free(c->arena.env, c->device, c->buffers[i]);
     oq_arena_deinit(&c->arena);
 }
 
@@ -57,6 +61,12 @@ oq_status oq_bench_case_call(void *user)
     oq_bench_case *c = user;
     c->run(c);
     return OQ_OK;
+}
+
+static oq_status finish(oq_bench_case *c, oq_status st)
+{
+    if (st != OQ_OK) oq_bench_case_free(c);
+    return st;
 }
 
 /* ---- linear -------------------------------------------------------------------------------------------- */
@@ -91,10 +101,10 @@ static oq_status fill_linear(oq_bench_case *c, int64_t m, const oq_dtype *activa
     oq_planes planes = {{NULL}};
     void *packed = NULL;
     OQ_TRY(encode_weight(&c->arena, spec, &planes));
-    OQ_TRY(make_aligned(&c->arena, c->u.linear.kernel->packed_bytes(spec), &packed));
-    OQ_TRY(make_aligned(&c->arena, c->u.linear.kernel->scratch_bytes(spec, m), &a->scratch));
-    OQ_TRY(make_tensor(&c->arena, activation, m, spec->k, &a->x));
-    OQ_TRY(make_tensor(&c->arena, activation, m, spec->n, &a->y));
+    OQ_TRY(make_buffer(c, c->u.linear.kernel->packed_bytes(spec), &packed));
+    OQ_TRY(make_buffer(c, c->u.linear.kernel->scratch_bytes(spec, m), &a->scratch));
+    OQ_TRY(make_tensor(c, activation, m, spec->k, &a->x));
+    OQ_TRY(make_tensor(c, activation, m, spec->n, &a->y));
     c->u.linear.kernel->pack(packed, &planes, spec);
     a->packed = packed;
     return OQ_OK;
@@ -126,11 +136,11 @@ static oq_status fill_attention(oq_bench_case *c, int64_t tokens, const oq_dtype
     const oq_attention_spec *const spec = a->spec = &c->u.attention.spec;
     const int64_t cols = spec->n_heads * spec->head_dim, kv_cols = spec->n_kv_heads * spec->head_dim;
     a->scale = 1.0f / sqrtf((float)spec->head_dim);
-    OQ_TRY(make_aligned(&c->arena, c->u.attention.kernel->scratch_bytes(spec, tokens, tokens), &a->scratch));
-    OQ_TRY(make_tensor(&c->arena, type, tokens, cols, &a->q));
-    OQ_TRY(make_tensor(&c->arena, type, tokens, kv_cols, &a->k));
-    OQ_TRY(make_tensor(&c->arena, type, tokens, kv_cols, &a->v));
-    return make_tensor(&c->arena, type, tokens, cols, &a->o);
+    OQ_TRY(make_buffer(c, c->u.attention.kernel->scratch_bytes(spec, tokens, tokens), &a->scratch));
+    OQ_TRY(make_tensor(c, type, tokens, cols, &a->q));
+    OQ_TRY(make_tensor(c, type, tokens, kv_cols, &a->k));
+    OQ_TRY(make_tensor(c, type, tokens, kv_cols, &a->v));
+    return make_tensor(c, type, tokens, cols, &a->o);
 }
 
 oq_status oq_bench_case_attention(oq_bench_case *c, oq_env *env, oq_device *device,
@@ -163,10 +173,10 @@ static oq_status fill_conv(oq_bench_case *c, int64_t side, int64_t frames, const
     float *weight = NULL;
     a->batch = 1, a->h = a->w = side, a->frames = frames;
     OQ_TRY(oq_arena_new(&c->arena, n, sizeof *weight, "bench", &weight));
-    OQ_TRY(make_aligned(&c->arena, c->u.conv.kernel->packed_bytes(s), &packed));
-    OQ_TRY(make_aligned(&c->arena, c->u.conv.kernel->scratch_bytes(s, 1, side, side), &a->scratch));
-    OQ_TRY(make_tensor(&c->arena, type, frames * side * side, s->c_in, &a->x));
-    OQ_TRY(make_tensor(&c->arena, type, out, s->c_out, &a->y));
+    OQ_TRY(make_buffer(c, c->u.conv.kernel->packed_bytes(s), &packed));
+    OQ_TRY(make_buffer(c, c->u.conv.kernel->scratch_bytes(s, 1, side, side), &a->scratch));
+    OQ_TRY(make_tensor(c, type, frames * side * side, s->c_in, &a->x));
+    OQ_TRY(make_tensor(c, type, out, s->c_out, &a->y));
     fill(weight, n);
     c->u.conv.kernel->pack(packed, weight, s);
     a->packed = packed;
@@ -201,10 +211,10 @@ static oq_status fill_group_norm(oq_bench_case *c, int64_t channels, int64_t sid
     oq_norm_args *const a = &c->u.norm;
     oq_tensor weight;
     *a = (oq_norm_args){.eps = 1e-6f, .group = 32, .batch = 1, .silu = true};
-    OQ_TRY(make_tensor(&c->arena, &oq_dtype_f32, 1, channels, &weight));
-    OQ_TRY(make_tensor(&c->arena, type, side * side, channels, &a->x));
+    OQ_TRY(make_tensor(c, &oq_dtype_f32, 1, channels, &weight));
+    OQ_TRY(make_tensor(c, type, side * side, channels, &a->x));
     a->weight = a->bias = weight.data;
-    return make_tensor(&c->arena, type, side * side, channels, &a->y);
+    return make_tensor(c, type, side * side, channels, &a->y);
 }
 
 oq_status oq_bench_case_group_norm(oq_bench_case *c, oq_env *env, oq_device *device, int64_t channels,
@@ -233,10 +243,10 @@ static oq_status fill_modulate(oq_bench_case *c, int64_t rows, int64_t cols, con
 {
     oq_rows_args *const r = &c->rows;
     *r = (oq_rows_args){.norm = {.kind = OQ_LAYER_NORM, .eps = 1e-5f}, .one = 1};
-    OQ_TRY(make_tensor(&c->arena, type, rows, cols, &r->x));
-    OQ_TRY(make_tensor(&c->arena, type, rows, cols, &r->h));
-    OQ_TRY(make_tensor(&c->arena, type, 1, cols, &r->scale));
-    return make_tensor(&c->arena, type, 1, cols, &r->shift);
+    OQ_TRY(make_tensor(c, type, rows, cols, &r->x));
+    OQ_TRY(make_tensor(c, type, rows, cols, &r->h));
+    OQ_TRY(make_tensor(c, type, 1, cols, &r->scale));
+    return make_tensor(c, type, 1, cols, &r->shift);
 }
 
 oq_status oq_bench_case_modulate(oq_bench_case *c, oq_env *env, oq_device *device, int64_t rows, int64_t cols,

@@ -5,9 +5,12 @@
 #include "base/arena.h"
 #include "cpu/cpu.h"
 
-/* Everything is owned by the arena; `device` is the caller's. `run` may be called any number of times. */
+/* Everything is owned by the arena or is one of the device's buffers; `device` is the caller's. `run` may be called any
+ * number of times. */
 typedef struct oq_bench_case {
     oq_arena    arena;
+    void       *buffers[8];
+    int         n_buffers;
     oq_device  *device;
     const char *kernel; /* its name, or the operation's */
     double      flops;  /* of one call; 0: not counted */

@@ -41,6 +41,7 @@ static const struct compare_case {
     {LINEAR, BF16, 1, 18432, 3072, 0},  {LINEAR, BF16, 8, 18432, 3072, 0},
     {ATTENTION, BF16, 3, 288, 64, 0},   {ATTENTION, BF16, 12, 1024, 64, 0},
     {ATTENTION, BF16, 8, 1024, 128, 0}, {ATTENTION, BF16, 2, 4096, 128, 0},
+    {ATTENTION, FP8, 8, 1024, 128, 0},  {ATTENTION, FP8, 2, 4096, 128, 0},
     {ATTENTION, F32, 8, 1024, 128, 0},  {CONV, BF16, 64, 64, 256, 1},
     {CONV, BF16, 128, 128, 128, 1},     {CONV, BF16, 256, 256, 64, 1},
     {CONV, BF16, 512, 512, 32, 1},      {CONV, BF16, 128, 128, 64, 2},
@@ -86,7 +87,11 @@ static oq_status make_case(const struct compare_case *k, case_type type, oq_env 
     case ATTENTION:
         return oq_bench_case_attention(
             out, env, device, NULL,
-            (oq_attention_spec){.head_dim = k->c, .n_heads = k->a, .n_kv_heads = k->a}, k->b, element(type));
+            (oq_attention_spec){.head_dim = k->c,
+                                .n_heads = k->a,
+                                .n_kv_heads = k->a,
+                                .precision = type == FP8 ? OQ_ATTENTION_FP8 : OQ_ATTENTION_PLAIN},
+            k->b, element(type));
     case CONV:
         return oq_bench_case_conv(out, env, device, NULL, conv, k->c, 1, element(type));
     case CONV3D:
