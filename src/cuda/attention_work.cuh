@@ -34,13 +34,13 @@ struct piece {
 #if HOPPER
 static __device__ __forceinline__ int cut_begin(const work_plan &w, int thread_block)
 {
-    return (int)((int64_t)w.cut * w.tiles * min(thread_block, w.sharers) / w.sharers);
+    return (int)((unsigned)(w.cut * w.tiles) * (unsigned)min(thread_block, w.sharers) / (unsigned)w.sharers);
 }
 
 /* The thread block whose run has tile `unit` of the cut blocks' tiles. */
 static __device__ __forceinline__ int cut_owner(const work_plan &w, int unit)
 {
-    return (int)(((int64_t)(unit + 1) * w.sharers - 1) / ((int64_t)w.cut * w.tiles));
+    return (int)(((unsigned)(unit + 1) * (unsigned)w.sharers - 1) / (unsigned)(w.cut * w.tiles));
 }
 
 /* This thread block's piece i: those of cut blocks come first. */
@@ -199,7 +199,7 @@ static inline work_plan plan_work(const oq_cu_attention *a, const oq_cu_attentio
     if (a->block_map || a->head_dim != 128 || bytes > room->parts_bytes || room->n_sm * GROUPS > room->n_tickets) return w;
     const int rest = w.blocks % room->n_sm;
     const double gained = (double)w.tiles * (1.0 - (double)rest / room->n_sm);
-    if (!rest || gained < LEAST_GAINED) return w;
+    if (!rest || gained < LEAST_GAINED || (int64_t)rest * w.tiles * room->n_sm >= INT32_MAX) return w;
     w.cut = rest, w.sharers = min(room->n_sm, rest * w.tiles / LEAST_TILES);
     *grid = (unsigned)(w.blocks < room->n_sm ? w.sharers : room->n_sm);
     return w;
