@@ -31,6 +31,12 @@ typedef struct block_args {
     const char *trace; /* prefix of this block's inner keys; NULL: none */
 } block_args;
 
+/* What a block leaves for the next one to add: x += gate * RMS(o), in the pass that makes its first product's input. */
+typedef struct residual {
+    oq_tensor o, gate;     /* [S, D]; rows 0: no gate */
+    const oq_vector *norm; /* NULL: nothing is left */
+} residual;
+
 /* Columns of one block's modulation, for one step or several. */
 static modulation modulation_of(oq_tensor rows)
 {
@@ -44,12 +50,21 @@ static oq_norm_step rms(const oq_vector *weight, double eps)
     return (oq_norm_step){.kind = OQ_RMS_NORM, .weight = weight, .eps = (float)eps};
 }
 
-/* o: [S, D] = Attn(RMS(x) * scale) */
+/* the rows' first steps: x gets what is left to add */
+static oq_rows rows_after(const oq_dit_zimage *s, oq_tensor x, const residual *left)
+{
+    if (!left->norm) return (oq_rows){.x = x};
+    return (oq_rows){.x = x, .r = left->o, .gate = left->gate, .r_norm = rms(left->norm, s->eps)};
+}
+
+/* left.o: [S, D] = Attn(RMS(x) * scale), once x has what is left */
 static oq_status attention_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
-                                   const block_args *a, oq_tensor o)
+                                   const block_args *a, const residual *left)
 {
     const int64_t D = s->dim, S = a->x.rows;
-    const oq_rows rows = {.x = a->x, .norm = rms(&b->attention_norm1, s->eps), .scale = a->m.scale_attn};
+    const oq_tensor o = left->o;
+    oq_rows rows = rows_after(s, a->x, left);
+    rows.norm = rms(&b->attention_norm1, s->eps), rows.scale = a->m.scale_attn;
     oq_tensor qkv, h;
     OQ_TRY(oq_tmp(ex, S, 3 * D, &qkv));
     const oq_tensor q = oq_tensor_cols(qkv, 0, D), k = oq_tensor_cols(qkv, D, D),
@@ -88,22 +103,25 @@ static oq_status ffn_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_z
     return a->trace ? oq_trace_put(ex, o, NULL, 0, "%s.feed_forward", a->trace) : OQ_OK;
 }
 
-/* x += gate_attn * RMS(Attn(RMS(x) * scale_attn)); x += gate_ffn * RMS(FFN(RMS(x) * scale_ffn)) */
+/* x += gate_attn * RMS(Attn(RMS(x) * scale_attn)); x += gate_ffn * RMS(FFN(RMS(x) * scale_ffn)), the latter left to add */
 static oq_status block_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_zimage_block *b,
-                               const block_args *a)
+                               const block_args *a, residual *left)
 {
     OQ_TRY(oq_check_canceled(ex->env));
-    const oq_mark start = oq_mark_get(ex);
-    oq_tensor o;
-    OQ_TRY(oq_tmp(ex, a->x.rows, s->dim, &o));
     const oq_mark mark = oq_mark_get(ex);
-    OQ_TRY(attention_forward(ex, s, b, a, o));
+    OQ_TRY(attention_forward(ex, s, b, a, left));
     oq_mark_reset(ex, mark);
-    OQ_TRY(ffn_forward(ex, s, b, a, o));
-    const oq_rows rows = {.x = a->x, .r = o, .gate = a->m.gate_ffn, .r_norm = rms(&b->ffn_norm2, s->eps)};
-    OQ_TRY(oq_rows_forward(ex, &rows, oq_absent()));
-    oq_mark_reset(ex, start);
+    OQ_TRY(ffn_forward(ex, s, b, a, left->o));
+    left->gate = a->m.gate_ffn, left->norm = &b->ffn_norm2;
     return OQ_OK;
+}
+
+static oq_status add_residual(oq_exec *ex, const oq_dit_zimage *s, oq_tensor x, residual *left)
+{
+    if (!left->norm) return OQ_OK;
+    const oq_rows rows = rows_after(s, x, left);
+    left->norm = NULL;
+    return oq_rows_forward(ex, &rows, oq_absent());
 }
 
 /* ---- condition: everything that steps share ------------------------------------------------------------ */
@@ -194,7 +212,11 @@ oq_status oq_dit_zimage_condition_run(oq_exec *ex, const oq_dit_zimage *s, oq_te
     const block_args args = {.x = c->context,
                              .cos = oq_tensor_rows(c->cos, c->n_image_padded, c->n_caption_padded),
                              .sin = oq_tensor_rows(c->sin, c->n_image_padded, c->n_caption_padded)};
-    for (int64_t i = 0; i < s->n_refiners; i++) OQ_TRY(block_forward(ex, s, &s->context_refiner[i], &args));
+    residual left = {.norm = NULL};
+    OQ_TRY(oq_tmp(ex, args.x.rows, s->dim, &left.o));
+    for (int64_t i = 0; i < s->n_refiners; i++)
+        OQ_TRY(block_forward(ex, s, &s->context_refiner[i], &args, &left));
+    OQ_TRY(add_residual(ex, s, args.x, &left));
     if (trace) OQ_TRY(oq_trace_put(ex, c->context, NULL, 0, "%s.context_refiner", trace));
     oq_mark_reset(ex, mark);
     return OQ_OK;
@@ -381,6 +403,9 @@ static oq_status layers_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_di
                                 const oq_dit_zimage_steps *steps, oq_tensor u, const char *trace)
 {
     char first[128];
+    const oq_mark mark = oq_mark_get(ex);
+    residual left = {.norm = NULL};
+    OQ_TRY(oq_tmp(ex, u.rows, s->dim, &left.o));
     if (trace) snprintf(first, sizeof first, "%s.layers.0", trace);
     for (int64_t i = 0; i < s->n_layers; i++) {
         const block_args args = {.x = u,
@@ -388,9 +413,13 @@ static oq_status layers_forward(oq_exec *ex, const oq_dit_zimage *s, const oq_di
                                  .sin = c->sin,
                                  .m = modulation_now(steps, s->n_refiners + i),
                                  .trace = trace && i == 0 ? first : NULL};
-        OQ_TRY(block_forward(ex, s, &s->layers[i], &args));
-        if (trace) OQ_TRY(oq_trace_put(ex, u, NULL, 0, "%s.layers.%lld", trace, (long long)i));
+        OQ_TRY(block_forward(ex, s, &s->layers[i], &args, &left));
+        if (!trace) continue;
+        OQ_TRY(add_residual(ex, s, u, &left));
+        OQ_TRY(oq_trace_put(ex, u, NULL, 0, "%s.layers.%lld", trace, (long long)i));
     }
+    OQ_TRY(add_residual(ex, s, u, &left));
+    oq_mark_reset(ex, mark);
     return OQ_OK;
 }
 
@@ -399,14 +428,19 @@ static oq_status refine_image(oq_exec *ex, const oq_dit_zimage *s, const oq_dit_
                               const oq_dit_zimage_steps *steps, oq_tensor x, oq_tensor image,
                               const char *trace)
 {
+    const oq_mark mark = oq_mark_get(ex);
+    residual left = {.norm = NULL};
     OQ_TRY(embed_image(ex, s, c, x, image, trace));
+    OQ_TRY(oq_tmp(ex, image.rows, s->dim, &left.o));
     for (int64_t i = 0; i < s->n_refiners; i++) {
         const block_args args = {.x = image,
                                  .cos = oq_tensor_rows(c->cos, 0, c->n_image_padded),
                                  .sin = oq_tensor_rows(c->sin, 0, c->n_image_padded),
                                  .m = modulation_now(steps, i)};
-        OQ_TRY(block_forward(ex, s, &s->noise_refiner[i], &args));
+        OQ_TRY(block_forward(ex, s, &s->noise_refiner[i], &args, &left));
     }
+    OQ_TRY(add_residual(ex, s, image, &left));
+    oq_mark_reset(ex, mark);
     return trace ? oq_trace_put(ex, image, NULL, 0, "%s.noise_refiner", trace) : OQ_OK;
 }
 
