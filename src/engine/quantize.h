@@ -20,6 +20,7 @@ typedef struct oq_quantize_part { /* one component of the source that has a netw
     oq_inspect_part *part;
     const oq_module_type *module;
     const char *name;     /* "transformer" */
+    const char *or_name;  /* of a lone file: another component of the base model that it may as well be; NULL: none */
     const oq_json *config;
     oq_plan_component *planned; /* target schemes; its names are looked up in the source's files */
     const oq_layout *layout;    /* NULL: nothing of it is quantized */

@@ -187,6 +187,12 @@ static oq_status find_model(const oq_quantize *q, oq_calibration_source *out)
     *out = (oq_calibration_source){.model = q->source.path};
     if (q->source.folder) return OQ_OK;
     *out = (oq_calibration_source){.component = q->parts[0].name, .file = q->source.path};
+    if (q->parts[0].or_name)
+        return oq_fail(
+            q->env, OQ_E_ARG,
+            "%s: may be %s or %s of %s, and a calibration has to know which: let it lie in a folder of that "
+            "name",
+            q->source.path, q->parts[0].name, q->parts[0].or_name, q->base->path);
     if (q->base) {
         out->model = q->base->path;
         return OQ_OK;

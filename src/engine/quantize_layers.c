@@ -69,15 +69,28 @@ static oq_status add_layer(oq_quantize *q, oq_quantize_part *p, const oq_plan_la
     return OQ_OK;
 }
 
+/* Of a layer that the pipeline never runs: a file may go without it, as ComfyUI's pruned text encoders do. */
+static bool is_left_out(const oq_quantize *q, const oq_quantize_part *p, const oq_plan_layer *planned)
+{
+    for (int part = 0; part < planned->linear->n_parts; part++) {
+        const char *name = oq_plan_place(p->planned, planned->linear->parts[part].name).name;
+        if (find_source(p->part, name) || find_weight(q, p->part, name)) return false;
+    }
+    return true;
+}
+
 static oq_status list_layers(oq_quantize *q, oq_quantize_part *p)
 {
+    const size_t used = p->planned->n_layers, all = used + p->planned->unused.n_layers;
     size_t n = 0;
-    for (size_t i = 0; i < p->planned->n_layers; i++) n += (size_t)p->planned->layers[i].linear->n_parts;
+    for (size_t i = 0; i < all; i++) n += (size_t)p->planned->layers[i].linear->n_parts;
     OQ_TRY(oq_arena_new(&q->source.arena, n + 1, sizeof *p->layers, "layers", &p->layers));
     OQ_TRY(oq_arena_new(&q->source.arena, n + 1, sizeof *p->plain, "layers", &p->plain));
-    for (size_t i = 0; i < p->planned->n_layers; i++)
-        for (int part = 0; part < p->planned->layers[i].linear->n_parts; part++)
-            OQ_TRY(add_layer(q, p, &p->planned->layers[i], part));
+    for (size_t i = 0; i < all; i++) {
+        const oq_plan_layer *planned = &p->planned->layers[i];
+        if (i >= used && is_left_out(q, p, planned)) continue;
+        for (int part = 0; part < planned->linear->n_parts; part++) OQ_TRY(add_layer(q, p, planned, part));
+    }
     return OQ_OK;
 }
 

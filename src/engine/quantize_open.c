@@ -11,18 +11,60 @@
 /* ---- networks ------------------------------------------------------------------------------------------ */
 
 /* Of the source, or of the model folder that -m names for a lone file; NULL: none is known. */
+static const oq_folder *model_folder(const oq_quantize *q)
+{
+    return q->source.folder ? q->source.folder : q->base;
+}
+
 static const oq_pipeline_type *family_of(const oq_quantize *q)
 {
-    const oq_folder *folder = q->source.folder ? q->source.folder : q->base;
+    const oq_folder *folder = model_folder(q);
     return folder ? oq_pipeline_find(folder->class_name) : NULL;
 }
 
-static const oq_pipeline_component *pipeline_component(const oq_quantize *q, const char *name)
+/* The family's component that the part stands for; NULL: none of its class. */
+static const oq_pipeline_component *pipeline_component(const oq_quantize *q, const oq_quantize_part *p)
 {
-    const oq_pipeline_type *type = q->source.folder ? family_of(q) : NULL;
-    for (size_t i = 0; type && i < type->n_components; i++)
-        if (strcmp(type->components[i].name, name) == 0) return &type->components[i];
+    const oq_folder *folder = model_folder(q);
+    bool known = false;
+    for (size_t i = 0; folder && i < folder->n_components; i++)
+        known |= strcmp(folder->components[i].name, p->name) == 0 &&
+                 oq_module_has_class(p->module, folder->components[i].class_name);
+    const oq_pipeline_type *type = family_of(q);
+    for (size_t i = 0; known && type && i < type->n_components; i++)
+        if (strcmp(type->components[i].name, p->name) == 0) return &type->components[i];
     return NULL;
+}
+
+/* Does the source lie in this component's folder, or in one of that name? */
+static bool lies_in(const oq_quantize *q, const oq_folder_component *c, bool *named)
+{
+    const char *path = q->source.path;
+    char *folder = oq_file_is_dir(path) ? NULL : oq_path_folder(q->env, path);
+    *named = strcmp(oq_path_leaf(folder ? folder : path), c->name) == 0;
+    oq_free(q->env, folder);
+    return oq_file_within(path, c->path);
+}
+
+/* The component of the base model that a lone file stands for: the one of its class. Of several (Wan's two experts are alike)
+ * the one in whose folder it lies, else the one whose name its folder bears, else the first, and another is noted. */
+static void name_alone(oq_quantize *q, oq_quantize_part *p)
+{
+    const char *first = NULL, *second = NULL, *alike = NULL;
+    bool named = false;
+    for (size_t i = 0; q->base && i < q->base->n_components; i++) {
+        const oq_folder_component *c = &q->base->components[i];
+        if (!oq_module_has_class(p->module, c->class_name)) continue;
+        if (lies_in(q, c, &named)) {
+            p->name = c->name;
+            return;
+        }
+        if (named) alike = c->name;
+        if (first && !second) second = c->name;
+        if (!first) first = c->name;
+    }
+    p->name = alike ? alike : first;
+    p->or_name = alike ? NULL : second;
 }
 
 /* A lone file: its tensors tell the network, a configuration stands beside it or in the base model. */
@@ -39,6 +81,7 @@ static oq_status find_alone(oq_quantize *q, oq_quantize_part *p)
     OQ_TRY(oq_recognize_as(env, ckpt, found.module, "source"));
     p->config = p->module == found.module ? p->part->component->config : NULL;
     p->module = found.module;
+    name_alone(q, p);
     for (size_t i = 0; !p->config && q->base && i < q->base->n_components; i++)
         if (oq_module_has_class(found.module, q->base->components[i].class_name))
             p->config = q->base->components[i].config;
@@ -89,7 +132,8 @@ static oq_status plan_target(oq_quantize *q)
     OQ_TRY(oq_arena_new(arena, q->n_parts, sizeof *names, "parts", &names));
     for (size_t i = 0; i < q->n_parts; i++) {
         const oq_quantize_part *p = &q->parts[i];
-        const oq_pipeline_component *c = pipeline_component(q, p->name);
+        const oq_folder *folder = model_folder(q);
+        const oq_pipeline_component *c = pipeline_component(q, p);
         const bool is_vae = strncmp(p->module->name, "vae_", 4) == 0;
         names[i] = p->name;
         resolve[i] = (oq_resolve_input){.name = p->name,
@@ -100,7 +144,9 @@ static oq_status plan_target(oq_quantize *q)
         plan[i] = (oq_plan_input){.name = p->name,
                                   .class_name = p->module->class_names[0],
                                   .module = p->module,
-                                  .config = p->config};
+                                  .config = p->config,
+                                  .trim = c ? c->trim : NULL,
+                                  .model_index = folder ? folder->index : NULL};
     }
     OQ_TRY(oq_quant_request(env, q->options, family_of(q), names, q->n_parts, &q->config));
     if (!q->config)

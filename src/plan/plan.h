@@ -36,7 +36,7 @@ typedef struct oq_plan_component {
     const oq_ckpt               *ckpt;     /* borrowed until load; NULL: dummy */
     const oq_resolved_component *resolved;
     oq_builder                   builder;  /* its items, in declaration order */
-    oq_plan_layer               *layers;
+    oq_plan_layer               *layers;   /* behind the n_layers those of `unused` */
     size_t                       n_layers;
     oq_plan_attention           *attentions;
     size_t                       n_attentions;

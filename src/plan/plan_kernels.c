@@ -92,6 +92,7 @@ static oq_status choose_linear(oq_plan *plan, oq_plan_component *c, oq_plan_laye
     oq_linear *l = layer->linear;
     oq_layer_desc desc;
     OQ_TRY(oq_plan_describe(plan, c, l, &desc));
+    desc.unused = unused;
     OQ_TRY(oq_resolve_layer(plan->env, plan->resolved, c->resolved, &desc, c->ckpt, oq_plan_place, c,
                             &layer->choice));
     if (unused) return OQ_OK;

@@ -22,23 +22,39 @@ static void note(oq_plan_unused *u, const oq_item *item)
     if (is_linear(item)) u->names[u->n_layers++] = item->u.linear->name;
 }
 
+/* Those that run keep their order, the others follow them. */
+static oq_status part_layers(oq_plan *plan, oq_plan_component *c)
+{
+    oq_plan_layer *aside = NULL;
+    size_t n = 0, n_aside = 0, at = 0;
+    OQ_TRY(oq_new(plan->env, count_layers(c) + 1, sizeof *aside, "plan", &aside));
+    for (size_t i = 0; i < c->builder.n_items; i++) {
+        if (!is_linear(&c->builder.items[i])) continue;
+        if (c->builder.items[i].unused)
+            aside[n_aside++] = c->layers[at++];
+        else
+            c->layers[n++] = c->layers[at++];
+    }
+    for (size_t i = 0; i < n_aside; i++) c->layers[n + i] = aside[i];
+    c->n_layers = n;
+    oq_free(plan->env, aside);
+    return OQ_OK;
+}
+
 oq_status oq_plan_set_aside(oq_plan *plan, oq_plan_component *c)
 {
     oq_builder *b = &c->builder;
-    size_t n = 0, n_layers = 0, i_layer = 0;
+    size_t n = 0;
     OQ_TRY(oq_arena_new(&plan->arena, count_layers(c), sizeof *c->unused.names, "plan", &c->unused.names));
+    OQ_TRY(part_layers(plan, c));
     for (size_t i = 0; i < b->n_items; i++) {
         const oq_item item = b->items[i];
         if (item.unused)
             note(&c->unused, &item);
         else
             b->items[n++] = item;
-        if (!is_linear(&item)) continue;
-        if (!item.unused) c->layers[n_layers++] = c->layers[i_layer];
-        i_layer++;
     }
     b->n_items = n;
-    c->n_layers = n_layers;
     return OQ_OK;
 }
 

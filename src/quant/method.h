@@ -14,6 +14,7 @@ typedef struct oq_layer_desc { /* a layer as methods and patterns see it: after 
     int n_parts;
     int64_t n, k;
     const char *keep; /* the network's own reason to stay plain; NULL: quantizable */
+    bool unused;      /* the pipeline never runs it: a file may lack it */
 } oq_layer_desc;
 
 typedef struct oq_method oq_method;

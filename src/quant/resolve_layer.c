@@ -316,7 +316,8 @@ static oq_status decide_serialized(decision *d)
     d->out->part = NULL;
     if (d->layer->keep) return set_reason(d, d->layer->keep);
     if (d->ignored_bits) return ignored_reason(d);
-    if (!routed_plain && !d->component->dialect->types_of_their_own && !d->component->n_unlisted++)
+    const bool told = !routed_plain && !d->component->dialect->types_of_their_own && !d->layer->unused;
+    if (told && !d->component->n_unlisted++)
         d->component->unlisted = oq_arena_strdup(&d->resolved->arena, d->layer->name);
     return set_reason(d, routed_plain ? "asked to stay unquantized" : "plain in the file");
 }

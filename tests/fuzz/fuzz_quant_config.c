@@ -29,10 +29,11 @@ static oq_status choose_layers(oq_env *env, oq_resolved *resolved)
     static const char *const names[] = {"transformer.layers.0.attention.to_qkv", "transformer.layers.0.w2",
                                         "text_encoder.layers.0.w2"};
     for (size_t i = 0; i < 2; i++) {
-        const oq_layer_desc fused = {components[i], "layers.0.attention.to_qkv", parts, part_n, 3, 96, 32,
-                                     NULL};
+        const oq_layer_desc fused = {
+            components[i], "layers.0.attention.to_qkv", parts, part_n, 3, 96, 32, NULL, false};
         const oq_layer_desc single = {
-            components[i], "layers.0.w2", (const char *const[]){"layers.0.w2"}, part_n, 1, 32, 32, NULL};
+            components[i], "layers.0.w2", (const char *const[]){"layers.0.w2"}, part_n, 1, 32, 32,
+            NULL,          false};
         oq_layer_choice choice;
         OQ_TRY(oq_resolve_layer(env, resolved, &resolved->components[i], &fused, NULL, NULL, NULL, &choice));
         OQ_TRY(oq_resolve_layer(env, resolved, &resolved->components[i], &single, NULL, NULL, NULL, &choice));

@@ -35,18 +35,18 @@ typedef struct world { /* a model of three components and what was decided about
 static const oq_layer_desc layers[] = {
     {"transformer", "layers.0.attention.to_qkv",
      (const char *const[]){"layers.0.attention.to_q", "layers.0.attention.to_k", "layers.0.attention.to_v"},
-     (const int64_t[]){D, D, D}, 3, 3 * D, D, NULL},
+     (const int64_t[]){D, D, D}, 3, 3 * D, D, NULL, false},
     {"transformer", "layers.0.attention.to_out.0", (const char *const[]){"layers.0.attention.to_out.0"},
-     (const int64_t[]){D}, 1, D, D, NULL},
+     (const int64_t[]){D}, 1, D, D, NULL, false},
     {"transformer", "layers.0.feed_forward.w13",
      (const char *const[]){"layers.0.feed_forward.w1", "layers.0.feed_forward.w3"},
-     (const int64_t[]){2 * D, 2 * D}, 2, 4 * D, D, NULL},
+     (const int64_t[]){2 * D, 2 * D}, 2, 4 * D, D, NULL, false},
     {"transformer", "layers.1.feed_forward.w2", (const char *const[]){"layers.1.feed_forward.w2"},
-     (const int64_t[]){D}, 1, D, D, NULL},
+     (const int64_t[]){D}, 1, D, D, NULL, false},
     {"transformer", "t_embedder", (const char *const[]){"t_embedder"}, (const int64_t[]){D}, 1, D, D,
-     "embedder"},
+     "embedder", false},
     {"text_encoder", "layers.0.mlp.down_proj", (const char *const[]){"layers.0.mlp.down_proj"},
-     (const int64_t[]){D}, 1, D, D, NULL},
+     (const int64_t[]){D}, 1, D, D, NULL, false},
 };
 enum { QKV, OUT, W13, W2, EMBEDDER, DOWN };
 
@@ -463,7 +463,8 @@ static void test_mapped_names(void **state)
                                 1,
                                 D,
                                 D,
-                                NULL};
+                                NULL,
+                                false};
     static const struct {
         const char *entry;
         bool ignored;
