@@ -10,9 +10,11 @@
  * A convolution sees one row beyond its output, so a band is computed with some rows more on either side. The rows of x
  * above a band were overwritten by the band before; they are kept aside.
  *
+ * Where the largest stage leaves room to a smaller one, what lies between its norms is kept whole and computed once.
+ *
  * The first block of a stage reads the picture of the resolution before it, which lies at the end of the store while
- * the new one grows from its start, and enlarges it as it goes (a third pass, for the statistics of the enlarged
- * picture). All of it together computes a decoder's products about 1.3 times.
+ * the new one grows from its start, and enlarges it as it goes (a pass more, for the statistics of the enlarged
+ * picture). All of it together computes a decoder's products about 1.3 times, and the margins once more.
  *
  * Results are those of the whole picture up to the rounding of statistics. On the CPU they are the same bits: sums of
  * bands are added in double, and bands of a multiple of 16 rows let the kernels' tiles fall as they do in the whole. */
@@ -122,8 +124,10 @@ int64_t oq_vae_kl_encode_bands_elems(const oq_vae_kl *s, int64_t count, int64_t 
 typedef struct work {
     oq_exec *ex;
     const oq_vae_kl *s;
-    int64_t rows;                  /* of a band */
-    oq_tensor all;                 /* [1, elems] */
+    int64_t rows;  /* of a band */
+    oq_tensor all; /* [1, elems] */
+    bool roomy;    /* the stage's `mid` has a place: conv1's output need not be computed twice */
+    map mid;
     oq_tensor first, second, kept; /* the stage's buffers behind its store, [1, ...] */
     oq_group_moments x, between,
         next; /* of the picture, of what lies between its norms, of the picture to come */
@@ -241,22 +245,56 @@ static oq_status conv_band(work *k, const oq_conv2d *c, oq_tensor y, oq_tensor x
     return oq_conv2d_forward(k->ex, c, y, x, 1, b->hi - b->lo, w);
 }
 
-/* Pass 1: statistics of conv1(silu(norm1 x)). */
+/* x' of the band: the input itself, or its shortcut where the width changes. */
+static oq_status shortcut(work *k, const oq_vae_kl_resnet *r, oq_tensor y, oq_tensor x, const band *b,
+                          int64_t w)
+{
+    if (!r->has_shortcut) return oq_copy_forward(k->ex, y, x);
+    return oq_conv2d_forward(k->ex, &r->shortcut, y, x, 1, b->end - b->at, w);
+}
+
+/* silu(norm1 x) of rows [lo, hi) from a source that is not overwritten. `ahead`: x' of the band goes to `to`, which may lie over
+ * what no other band reads. */
+static oq_status read_source(work *k, const oq_vae_kl_resnet *r, const source *src, const map *to,
+                             const band *b, bool ahead, oq_tensor *x)
+{
+    const oq_tensor y = lines(k, to, b->at, b->end);
+    if (src->enlarge) {
+        OQ_TRY(enlarge(k, src, b, x));
+        if (ahead) OQ_TRY(shortcut(k, r, y, own(*x, b, to->w), b, to->w));
+        return norm1(k, r, *x, *x);
+    }
+    OQ_TRY(norm_band(k, r, src, b, false, x));
+    if (!ahead || !r->has_shortcut) return OQ_OK; /* x is where it stays */
+    const oq_tensor old = view(k->second, 0, (b->end - b->at) * to->w, to->c);
+    OQ_TRY(shortcut(k, r, old, lines(k, &src->m, b->at, b->end), b, to->w));
+    return oq_copy_forward(k->ex, y, old);
+}
+
+/* Pass 1: statistics of conv1(silu(norm1 x)), and all of it where there is room. */
 static oq_status look(work *k, const oq_vae_kl_resnet *r, const source *src, const map *to)
 {
     for (band b = {0}; next_band(&b, k->rows, to->h, MARGIN);) {
-        oq_tensor x, mid = view(k->second, 0, (b.hi - b.lo) * to->w, to->c);
+        oq_tensor x;
+        const oq_tensor mid = view(k->second, 0, (b.hi - b.lo) * to->w, to->c);
         OQ_TRY(oq_check_canceled(k->ex->env));
-        if (src->enlarge) {
-            OQ_TRY(enlarge(k, src, &b, &x));
-            OQ_TRY(norm1(k, r, x, x));
-        } else {
-            OQ_TRY(norm_band(k, r, src, &b, false, &x));
-        }
+        OQ_TRY(read_source(k, r, src, to, &b, k->roomy, &x));
         OQ_TRY(conv_band(k, &r->conv1, mid, x, &b, to->w));
         OQ_TRY(oq_group_moments_add(k->ex, &k->between, own(mid, &b, to->w)));
+        if (k->roomy) OQ_TRY(oq_copy_forward(k->ex, lines(k, &k->mid, b.at, b.end), own(mid, &b, to->w)));
     }
     return OQ_OK;
+}
+
+/* One band of pass 2 where pass 1 has left conv1's output, and x' in its place. */
+static oq_status write_kept(work *k, const oq_vae_kl_resnet *r, const map *to, const band *b)
+{
+    const oq_tensor mid = view(k->first, 0, (b->hi - b->lo) * to->w, to->c),
+                    out = view(k->second, 0, (b->hi - b->lo) * to->w, to->c), y = lines(k, to, b->at, b->end);
+    OQ_TRY(oq_group_norm_rows_forward(k->ex, mid, lines(k, &k->mid, b->lo, b->hi), &r->norm2_weight,
+                                      &r->norm2_bias, EPS, &k->between, true));
+    OQ_TRY(conv_band(k, &r->conv2, out, mid, b, to->w));
+    return oq_add_forward(k->ex, y, y, own(out, b, to->w));
 }
 
 /* conv2(silu(norm2(conv1 x))) of the band, in the first buffer, where x may be. */
@@ -273,23 +311,13 @@ static oq_status residual(work *k, const oq_vae_kl_resnet *r, const map *to, con
     return OQ_OK;
 }
 
-/* x' of the band: the input itself, or its shortcut where the width changes. */
-static oq_status shortcut(work *k, const oq_vae_kl_resnet *r, oq_tensor y, oq_tensor x, const band *b,
-                          int64_t w)
-{
-    if (!r->has_shortcut) return oq_copy_forward(k->ex, y, x);
-    return oq_conv2d_forward(k->ex, &r->shortcut, y, x, 1, b->end - b->at, w);
-}
-
 /* One band of pass 2 where the source is enlarged: it is spent before `to` is written. */
 static oq_status write_enlarged(work *k, const oq_vae_kl_resnet *r, const source *src, const map *to,
                                 const band *b)
 {
     oq_tensor x, out;
     const oq_tensor y = lines(k, to, b->at, b->end);
-    OQ_TRY(enlarge(k, src, b, &x));
-    OQ_TRY(shortcut(k, r, y, own(x, b, to->w), b, to->w));
-    OQ_TRY(norm1(k, r, x, x));
+    OQ_TRY(read_source(k, r, src, to, b, true, &x));
     OQ_TRY(residual(k, r, to, b, x, &out));
     return oq_add_forward(k->ex, y, y, out);
 }
@@ -325,7 +353,9 @@ static oq_status resnet_bands(work *k, const oq_vae_kl_resnet *r, const source *
     OQ_TRY(look(k, r, src, to));
     for (band b = {0}; next_band(&b, k->rows, to->h, MARGIN);) {
         OQ_TRY(oq_check_canceled(k->ex->env));
-        if (src->enlarge)
+        if (k->roomy)
+            OQ_TRY(write_kept(k, r, to, &b));
+        else if (src->enlarge)
             OQ_TRY(write_enlarged(k, r, src, to, &b));
         else if (r->has_shortcut)
             OQ_TRY(write_apart(k, r, src, to, &b));
@@ -360,6 +390,8 @@ static oq_status stage_bands(work *k, const oq_vae_kl_stage *stage, const oq_con
     const int64_t up = enlarge_by ? 2 : 1;
     const layout l = layout_of(stage, enlarge_by != NULL, m->h * up, m->w * up, k->rows);
     set_buffers(k, &l);
+    k->mid = (map){layout_elems(&l), m->h * up, m->w * up, stage->resnets[0].conv1.spec.c_out};
+    k->roomy = k->mid.at + k->mid.h * k->mid.w * k->mid.c <= k->all.cols;
     if (!in_place(stage, enlarge_by != NULL)) OQ_TRY(move(k, m, l.store - m->h * m->w * m->c));
     const map to = {.h = m->h * up, .w = m->w * up, .c = stage->resnets[0].conv1.spec.c_out};
     const source src = {*m, enlarge_by};
