@@ -5,6 +5,7 @@
 #include "quant/dialect_comfy.h"
 #include "quant/block_planes.h"
 #include "quant/scaled_planes.h"
+#include "quant/torchao_int4.h"
 
 #include "base/names.h"
 
@@ -214,7 +215,7 @@ static oq_status check_format(oq_env *env, const oq_ckpt *ckpt, const oq_json *w
     if (!is_int8 && strcmp(format, "float8_e4m3fn") != 0)
         return oq_fail(env, OQ_E_UNSUPPORTED,
                        "layer '%s' is in ComfyUI's format '%s', which is not in this build yet; "
-                       "'float8_e4m3fn', 'int8_tensorwise', 'mxfp8' and 'nvfp4' are",
+                       "'float8_e4m3fn', 'int8_tensorwise', 'mxfp8', 'nvfp4' and 'awq_w4a16' are",
                        name, format);
     if (t && t->dtype == (is_int8 ? int8.code : fp8.code)) return OQ_OK;
     return oq_fail(env, OQ_E_FORMAT,
@@ -261,14 +262,36 @@ static bool is_block(const oq_json *word, const oq_ckpt *ckpt, const char *name,
     return t && t->dtype == &oq_dtype_u8;
 }
 
+/* Modulation in AWQ's manner, as comfy-kitchen lays it out: value = (code - 8) * scale + zero. */
+static bool is_awq(const oq_json *word)
+{
+    const char *format = oq_json_string(oq_json_get(word, "format"));
+    return format && strcmp(format, "awq_w4a16") == 0;
+}
+
+static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
+                     size_t *name_length, int64_t *n, int64_t *k)
+{
+    char name[1024];
+    if (!oq_block_layer_of(declared, ckpt, t, name_length, n, k)) return false;
+    if (t->dtype != &oq_dtype_i8 || *name_length >= sizeof name) return true;
+    snprintf(name, sizeof name, "%.*s", (int)*name_length, t->name);
+    if (is_awq(oq_json_get(declared->layers, name))) *k *= 2; /* two codes a byte */
+    return true;
+}
+
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
                         int64_t n, int64_t k, oq_part_source *out, bool *found)
 {
+    static const oq_int4_rows awq = {"weight", "weight_scale", "weight_zeros",
+                                     "weight,weight_scale,weight_zeros,comfy_quant,bias", false};
     const oq_json *word = oq_json_get(declared->layers, name);
     oq_scaled_rules rules = {.act = OQ_SCALED_ACT_FILE};
     oq_block_layout block;
     *found = false;
     OQ_TRY(check_unlisted(env, declared, ckpt, name));
+    if (is_awq(word))
+        return oq_int4_rows_locate(env, &awq, number(word, "group_size", 64), ckpt, name, n, k, out, found);
     if (is_block(word, ckpt, name, &block)) {
         OQ_TRY(oq_block_locate(env, &block, "comfy_quant", ckpt, name, n, k, out));
         *found = true;
@@ -288,12 +311,13 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
 
 const oq_dialect oq_dialect_comfy = {
     .name = "comfy",
-    .help = "ComfyUI's FP8, INT8 (rotated or not), MXFP8 and NVFP4: scaled_fp8, comfy_quant or "
+    .help = "ComfyUI's FP8, INT8 (rotated or not), MXFP8, NVFP4 and INT4 of modulation: scaled_fp8, "
+            "comfy_quant or "
             "_quantization_metadata",
     .method = &oq_method_fp8,
     .detect = detect,
     .read = read_layers,
     .locate = locate,
     .harmless = harmless,
-    .layer_of = oq_block_layer_of,
+    .layer_of = layer_of,
 };

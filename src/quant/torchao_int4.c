@@ -69,15 +69,19 @@ static oq_status need(const layer *l, const oq_ckpt_tensor *t, const char *suffi
     return t ? OQ_OK : oq_fail(l->env, OQ_E_FORMAT, "tensor '%s.%s' is missing", l->name, suffix);
 }
 
+static bool take_group(layer *l)
+{
+    if (l->group <= 0 || l->group > INT32_MAX || l->k % 2) return false;
+    l->groups = oq_ceil_div(l->k, l->group);
+    l->of_format = oq_group_of_format(l->group, l->groups);
+    return oq_format_int4_float((int)l->of_format, true, &oq_dtype_f32) != NULL;
+}
+
 static oq_status read_group(layer *l, const oq_json *data)
 {
     const oq_json *block = oq_json_get(data, "block_size");
     l->group = oq_json_int(oq_json_at(block, 1), 0);
-    if (oq_json_int(oq_json_at(block, 0), 0) == 1 && l->group > 0 && l->group <= INT32_MAX && l->k % 2 == 0) {
-        l->groups = oq_ceil_div(l->k, l->group);
-        l->of_format = oq_group_of_format(l->group, l->groups);
-        if (oq_format_int4_float((int)l->of_format, true, &oq_dtype_f32)) return OQ_OK;
-    }
+    if (oq_json_int(oq_json_at(block, 0), 0) == 1 && take_group(l)) return OQ_OK;
     return oq_fail(
         l->env, OQ_E_UNSUPPORTED,
         "layer '%s' has blocks of [%lld, %lld] over %lld columns; [1, multiples of 32] and whole rows "
@@ -143,27 +147,48 @@ static oq_status fill(const layer *l, void (*codes)(void *, const oq_plane_sourc
     return st;
 }
 
+static oq_status locate_rows(layer *l, const oq_int4_rows *rows, oq_part_source *out, bool *found)
+{
+    l->codes = oq_scaled_find(l->ckpt, l->name, rows->codes);
+    l->scale = oq_scaled_find(l->ckpt, l->name, rows->scale);
+    l->zero = oq_scaled_find(l->ckpt, l->name, rows->zero);
+    OQ_TRY(need(l, l->codes, rows->codes));
+    OQ_TRY(need(l, l->scale, rows->scale));
+    OQ_TRY(need(l, l->zero, rows->zero));
+    if ((l->codes->dtype != &oq_dtype_u8 && l->codes->dtype != &oq_dtype_i8) || l->codes->n_dims != 2 ||
+        l->codes->dim[0] != l->n || l->codes->dim[1] != l->k / 2)
+        return oq_fail(l->env, OQ_E_FORMAT,
+                       "tensor '%s' has %lld values of %s, it needs [%lld, %lld] of U8 or I8", l->codes->name,
+                       (long long)l->codes->elems, l->codes->type_name, (long long)l->n,
+                       (long long)(l->k / 2));
+    OQ_TRY(check_across(l, l->scale));
+    OQ_TRY(check_across(l, l->zero));
+    OQ_TRY(refuse_strangers(l, rows->known));
+    return fill(l, rows->is_signed ? make_row_codes : NULL, out, found);
+}
+
+oq_status oq_int4_rows_locate(oq_env *env, const oq_int4_rows *rows, int64_t group, const oq_ckpt *ckpt,
+                              const char *name, int64_t n, int64_t k, oq_part_source *out, bool *found)
+{
+    layer l = {.env = env, .ckpt = ckpt, .name = name, .n = n, .k = k, .group = group};
+    *found = false;
+    if (take_group(&l) && k % group == 0) return locate_rows(&l, rows, out, found);
+    return oq_fail(
+        env, OQ_E_UNSUPPORTED,
+        "layer '%s' has groups of %lld over %lld columns; multiples of 32 that divide them are read", name,
+        (long long)group, (long long)k);
+}
+
 oq_status oq_torchao_locate_int4(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
                                  const oq_json *data, oq_part_source *out, bool *found)
 {
+    static const oq_int4_rows rows = {
+        "_weight_qdata", "_weight_scale", "_weight_zero_point",
+        "_weight_qdata,_weight_scale,_weight_zero_point,_weight_act_pre_scale,bias", true};
     layer l = {.env = env, .ckpt = ckpt, .name = name, .n = n, .k = k};
     const char *act = oq_json_string(oq_json_get(oq_json_get(data, "activation_dtype"), "_data"));
-    l.codes = oq_scaled_find(ckpt, name, "_weight_qdata");
-    l.scale = oq_scaled_find(ckpt, name, "_weight_scale");
-    l.zero = oq_scaled_find(ckpt, name, "_weight_zero_point");
     OQ_TRY(read_group(&l, data));
-    OQ_TRY(need(&l, l.codes, "_weight_qdata"));
-    OQ_TRY(need(&l, l.scale, "_weight_scale"));
-    OQ_TRY(need(&l, l.zero, "_weight_zero_point"));
-    if ((l.codes->dtype != &oq_dtype_u8 && l.codes->dtype != &oq_dtype_i8) || l.codes->n_dims != 2 ||
-        l.codes->dim[0] != n || l.codes->dim[1] != k / 2)
-        return oq_fail(env, OQ_E_FORMAT,
-                       "tensor '%s' has %lld values of %s, it needs [%lld, %lld] of U8 or I8", l.codes->name,
-                       (long long)l.codes->elems, l.codes->type_name, (long long)n, (long long)(k / 2));
-    OQ_TRY(check_across(&l, l.scale));
-    OQ_TRY(check_across(&l, l.zero));
-    OQ_TRY(refuse_strangers(&l, "_weight_qdata,_weight_scale,_weight_zero_point,_weight_act_pre_scale,bias"));
-    OQ_TRY(fill(&l, make_row_codes, out, found));
+    OQ_TRY(locate_rows(&l, &rows, out, found));
     if (act && strcmp(act, "float8_e4m3fn") == 0)
         out->act = &oq_dtype_f8_e4m3, out->act_scale = OQ_ACT_DYNAMIC_TOKEN;
     return OQ_OK;

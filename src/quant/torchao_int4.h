@@ -1,10 +1,17 @@
-/* torchao_int4.h -- TorchAO's integers of four bits with zero points that are floats: in rows, or in the tiles of its
+/* torchao_int4.h -- TorchAO's (and ComfyUI's) integers of four bits with zero points that are floats: in rows, or in the tiles of its
  * tensor-core kernel. Private to this room. */
 #ifndef OQ_QUANT_TORCHAO_INT4_H
 #define OQ_QUANT_TORCHAO_INT4_H
 
 #include "quant/dialect.h"
 
+/* Rows of codes [n, k/2], the first of two in the low nibble, scales and zero points [k/group, n] under names of their own. */
+typedef struct oq_int4_rows {
+    const char *codes, *scale, *zero, *known; /* suffixes; csv of all that may stand there */
+    bool is_signed; /* codes are -8..7; else 0..15, of which 8 is taken off */
+} oq_int4_rows;
+oq_status oq_int4_rows_locate(oq_env *env, const oq_int4_rows *rows, int64_t group, const oq_ckpt *ckpt,
+                              const char *name, int64_t n, int64_t k, oq_part_source *out, bool *found);
 /* Int4Tensor: `_weight_qdata` [n, k/2], `_weight_scale` and `_weight_zero_point` [k/group, n]. `data`: the class's
  * attributes. */
 oq_status oq_torchao_locate_int4(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
