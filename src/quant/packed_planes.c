@@ -70,8 +70,9 @@ static int64_t awq_nibble(int64_t c)
     return c % 2 ? 4 + c / 2 : c / 2;
 }
 
-static uint32_t awq_code(const oq_ckpt_tensor *t, int64_t row, int64_t column)
+static uint32_t awq_code(const oq_ckpt_tensor *t, int64_t column, int64_t row, int64_t bits)
 {
+    (void)bits; /* four */
     const uint32_t word = word_at(t, row * t->dim[1] + column / 8);
     return word >> 4 * awq_nibble(column % 8) & 15;
 }
@@ -132,7 +133,7 @@ static void make_awq_codes(void *dst, const oq_plane_source *self, int64_t n, in
     memset(dst, 0, (size_t)(n * row_bytes));
     for (int64_t r = 0; r < n; r++)
         for (int64_t c = 0; c < k; c++)
-            oq_code_put((uint8_t *)dst + r * row_bytes, c, 4, awq_code(self->tensor, c, r));
+            oq_code_put((uint8_t *)dst + r * row_bytes, c, 4, awq_code(self->tensor, r, c, 4));
 }
 
 static void make_signed_awq_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
@@ -217,12 +218,6 @@ static uint32_t gptq_zero(const oq_ckpt_tensor *t, int64_t r, int64_t g, int64_t
     return code_at(t, g * t->dim[1], 1, r, bits);
 }
 
-static uint32_t awq_zero(const oq_ckpt_tensor *t, int64_t r, int64_t g, int64_t bits)
-{
-    (void)bits;
-    return awq_code(t, g, r);
-}
-
 static uint32_t row_zero(const oq_ckpt_tensor *t, int64_t r, int64_t g, int64_t bits)
 {
     return code_at(t, g, t->dim[1], r, bits);
@@ -270,12 +265,12 @@ static void make_gptqmodel_zeros(void *dst, const oq_plane_source *self, int64_t
 
 static void make_awq_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
-    make_zeros(dst, self, n, k, awq_zero, 0, 0);
+    make_zeros(dst, self, n, k, awq_code, 0, 0);
 }
 
 static void make_signed_awq_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
-    make_zeros(dst, self, n, k, awq_zero, 0, 8);
+    make_zeros(dst, self, n, k, awq_code, 0, 8);
 }
 
 static void make_row_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
@@ -368,7 +363,7 @@ static oq_status check_zeros(const layer *l)
 
 static uint32_t stored_zero(const layer *l, int64_t r, int64_t g)
 {
-    if (is_awq(l)) return awq_code(l->zero, g, r) ^ (l->layout->is_signed ? 8u : 0u);
+    if (is_awq(l)) return awq_code(l->zero, r, g, 4) ^ (l->layout->is_signed ? 8u : 0u);
     return l->layout->packing == OQ_PACK_ROWS ? row_zero(l->zero, r, g, l->layout->bits)
                                               : gptq_zero(l->zero, r, g, l->layout->bits);
 }
