@@ -87,7 +87,8 @@ static stage first_step(oq_env *env, const quality_family *f, const char *folder
     }
     oq_arena_init(&arena, env);
     const oq_run_hooks hooks = {.trace = keep_first, .trace_user = &out};
-    if (oq_model_open(env, o, &model) != OQ_OK || oq_request_make(env, model, o, &arena, &request) != OQ_OK ||
+    model = quality_family_open(env, o);
+    if (oq_request_make(env, model, o, &arena, &request) != OQ_OK ||
         oq_generate_request(env, model, &request, &hooks, &media) != OQ_OK)
         fail_msg("%s, %s, %s: %s", f->name, weights, attention, oq_env_error(env));
     check_plan(model, weights, attention);
@@ -198,7 +199,7 @@ static void test_last_declared_runs_last(void **state)
         oq_arena_init(&arena, env);
         oq_options *o = quality_family_options(env, f, quality_family_folder(env, f, folder), NULL, 0);
         assert_int_equal(oq_options_set(o, "steps", "1"), OQ_OK);
-        assert_int_equal(oq_model_open(env, o, &model), OQ_OK);
+        model = quality_family_open(env, o);
         assert_int_equal(oq_request_make(env, model, o, &arena, &request), OQ_OK);
         order seen = {.model = model};
         const oq_run_hooks hooks = {.observer = note_last, .observer_user = &seen};

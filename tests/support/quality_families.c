@@ -15,16 +15,23 @@
 #include <stdio.h>
 #include <string.h>
 
+#define PICTURE "picture.png" /* in the folder of a family that begins with one */
+
 enum { MOST_PICTURES = QUALITY_PROMPTS };
 
 const quality_family quality_families[] = {
-    {"toybox (Z-Image)", NULL, "z-image", "256", "256", NULL, "8", "0,7", "0,11", QUALITY_PROMPTS, false},
-    {"FLUX.1, small", "flux1", "flux1", "64", "64", NULL, "4", "0,3", "0", 2, false},
-    {"FLUX.2-klein, small", "flux2-klein", "flux2-klein", "64", "64", NULL, "4", "0,3", "0", 2, false},
-    {"FLUX.2-dev, small", "flux2-dev", "flux2-dev", "64", "64", NULL, "4", "0,3", "0", 2, false},
-    {"Qwen-Image, small", "qwen-image", "qwen-image", "64", "64", NULL, "4", "0,3", "0", 2, false},
-    {"Wan 2.2 T2V-A14B, small", "wan2.2/t2v-a14b", "wan", "64", "48", "5", "4", "0,3", "0", 2, true},
-    {"Wan 2.2 TI2V-5B, small", "wan2.2/ti2v-5b", "wan", "64", "64", "5", "4", "0,3", "0", 2, false},
+    {"toybox (Z-Image)", NULL, "z-image", "256", "256", NULL, "8", "0,7", "0,11", QUALITY_PROMPTS, false,
+     false},
+    {"FLUX.1, small", "flux1", "flux1", "64", "64", NULL, "4", "0,3", "0", 2, false, false},
+    {"FLUX.2-klein, small", "flux2-klein", "flux2-klein", "64", "64", NULL, "4", "0,3", "0", 2, false, false},
+    {"FLUX.2-dev, small", "flux2-dev", "flux2-dev", "64", "64", NULL, "4", "0,3", "0", 2, false, false},
+    {"Qwen-Image, small", "qwen-image", "qwen-image", "64", "64", NULL, "4", "0,3", "0", 2, false, false},
+    {"Qwen-Image-Edit, small", "qwen-image-edit", "qwen-image-edit", "64", "64", NULL, "4", "0,3", "0", 2,
+     false, true},
+    {"Qwen-Image-Edit-Plus, small", "qwen-image-edit-plus", "qwen-image-edit-plus", "64", "64", NULL, "4",
+     "0,3", "0", 2, false, true},
+    {"Wan 2.2 T2V-A14B, small", "wan2.2/t2v-a14b", "wan", "64", "48", "5", "4", "0,3", "0", 2, true, false},
+    {"Wan 2.2 TI2V-5B, small", "wan2.2/ti2v-5b", "wan", "64", "64", "5", "4", "0,3", "0", 2, false, false},
     {0},
 };
 
@@ -44,12 +51,26 @@ const char *quality_family_folder(oq_env *env, const quality_family *f, char fol
     assert_int_equal(oq_ckpt_open(env, data, &fixture.golden), OQ_OK);
     family_ids_tokenizer(&fixture, folder);
     oq_ckpt_close(fixture.golden);
+    if (f->begins_with_image) {
+        oq_image picture = golden_picture("image", 96, 80);
+        assert_int_equal(oq_png_write(env, scratch_path(folder, PICTURE), 96, 80, picture.pixels, NULL, 0),
+                         OQ_OK);
+        free(picture.pixels);
+    }
     return folder;
 }
 
 static void set(oq_env *env, oq_options *o, const char *name, const char *value)
 {
     if (value && oq_options_set(o, name, value) != OQ_OK) fail_msg("%s: %s", name, oq_env_error(env));
+}
+
+oq_model *quality_family_open(oq_env *env, oq_options *options)
+{
+    oq_model *model = NULL;
+    if (oq_model_open(env, options, &model) != OQ_OK) fail_msg("%s", oq_env_error(env));
+    family_small_pictures(model);
+    return model;
 }
 
 oq_options *quality_family_options(oq_env *env, const quality_family *f, const char *folder,
@@ -65,6 +86,7 @@ oq_options *quality_family_options(oq_env *env, const quality_family *f, const c
     set(env, o, "steps", f->steps);
     set(env, o, "seed", quality_seeds[i]);
     set(env, o, "prompt", f->data ? "" : quality_prompts[i]);
+    set(env, o, "image", f->begins_with_image ? scratch_path(folder, PICTURE) : NULL);
     set(env, o, "quantization", quantization);
     return o;
 }
@@ -96,13 +118,6 @@ static oq_options *options_of(oq_env *env, const quality_family *f, const char *
     set(env, o, "attention-skip-layers", s->skip_layers);
     set(env, o, "attention-sparsity", s->sparsity);
     return o;
-}
-
-static oq_model *open_model(oq_env *env, oq_options *o)
-{
-    oq_model *model = NULL;
-    if (oq_model_open(env, o, &model) != OQ_OK) fail_msg("%s", oq_env_error(env));
-    return model;
 }
 
 static void layers_of(const oq_layer_errors *errors, result *out)
@@ -156,7 +171,7 @@ static void pictures(oq_env *env, const quality_family *f, const char *folder, c
     for (int i = 0; i < f->n_pictures; i++) {
         oq_options *o = options_of(env, f, folder, s, i);
         oq_request request;
-        if (!model) model = open_model(env, o);
+        if (!model) model = quality_family_open(env, o);
         if (plain && !errors) assert_int_equal(oq_layer_errors_new(env, plain, model, &errors), OQ_OK);
         const oq_run_hooks hooks = {.observer = oq_layer_errors_observe,
                                     .attention_observer = oq_layer_errors_attend,
@@ -182,7 +197,7 @@ static void run_settings(oq_env *env, const quality_family *f, const setting *se
     result none;
     quality_family_folder(env, f, folder);
     oq_options *o = quality_family_options(env, f, folder, NULL, 0);
-    oq_model *model = open_model(env, o);
+    oq_model *model = quality_family_open(env, o);
     pictures(env, f, folder, &(setting){.name = "plain"}, NULL, plain, &none);
     for (size_t i = 0; i < n; i++) {
         results[i] = (result){0};
@@ -232,9 +247,10 @@ static void put_settings(oq_env *env, const char *known, const quality_family *f
 static void put_sparse(oq_env *env, const char *known, oq_strbuf *out)
 {
     static const quality_family large[] = {
-        {"toybox, 1024x1024, 2 steps", NULL, "z-image", "1024", "1024", NULL, "2", NULL, NULL, 1, false},
-        {"FLUX.1, small, 1024x1024, 2 steps", "flux1", "flux1", "1024", "1024", NULL, "2", NULL, NULL, 1,
+        {"toybox, 1024x1024, 2 steps", NULL, "z-image", "1024", "1024", NULL, "2", NULL, NULL, 1, false,
          false},
+        {"FLUX.1, small, 1024x1024, 2 steps", "flux1", "flux1", "1024", "1024", NULL, "2", NULL, NULL, 1,
+         false, false},
     };
     static const setting settings[] = {
         {"sparsity 0.3", NULL, NULL, NULL, "0.3", NULL, NULL},

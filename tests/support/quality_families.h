@@ -13,11 +13,14 @@ typedef struct quality_family {
     const char *ends_steps, *ends_layers; /* first and last, as --attention-skip-* takes them */
     int n_pictures;
     bool second; /* a second transformer, transformer_2 */
+    bool begins_with_image;
 } quality_family;
 extern const quality_family quality_families[]; /* ended by name NULL */
 
 /* The family's folder, made in the test program's scratch. */
 const char *quality_family_folder(oq_env *env, const quality_family *family, char folder[static 500]);
+/* A model of the family, open: pictures that are given are small. Failures abort the test. */
+oq_model *quality_family_open(oq_env *env, oq_options *options);
 /* Options of picture i; `quantization` NULL: none. */
 oq_options *quality_family_options(oq_env *env, const quality_family *family, const char *folder, const char *quantization,
                                    int i);
