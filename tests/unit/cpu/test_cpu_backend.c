@@ -166,7 +166,7 @@ static void test_choice_at_each_level(void **state)
           "linear_wany_af32_avx512", "linear_wany_af32_avx512"}},
         {"avx512bf16",
          {"linear_wf32_af32_avx512", "linear_wbf16_abf16_avx512bf16", "linear_wfp8_afp8_avx512bf16",
-          "linear_wfp8_afp8_avx512", "linear_wi8_ai8_avx512vnni", "linear_wany_abf16_avx512bf16",
+          "linear_wfp8_afp8_avx512bf16", "linear_wi8_ai8_avx512vnni", "linear_wany_abf16_avx512bf16",
           "linear_wany_abf16_avx512bf16", "linear_wany_abf16_avx512bf16"}},
     };
     for (size_t r = 0; r < OQ_COUNT(rows); r++) {
