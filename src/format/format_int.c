@@ -37,30 +37,6 @@ static size_t int_plane_bytes(const oq_format *f, int bits, oq_plane plane, int6
 
 /* ---- numbers ------------------------------------------------------------------------------------------- */
 
-/* No code of 2 or 8 bits lies in two bytes; one of 3 bits may. */
-static uint32_t code_at(const uint8_t *row, int64_t i, int bits)
-{
-    const int64_t bit = i * bits;
-    const int shift = (int)(bit & 7);
-    uint32_t word = row[bit >> 3];
-    if (shift + bits > 8) word |= (uint32_t)row[(bit >> 3) + 1] << 8;
-    return word >> shift & ((1u << bits) - 1);
-}
-
-size_t oq_int_zero_row_bytes(int bits, int64_t groups)
-{
-    const size_t zero_bits = (size_t)oq_int_zero_bits(bits), whole = (size_t)groups / 8,
-                 rest = (size_t)groups % 8;
-    return whole * zero_bits +
-           (rest * zero_bits + 7) / 8; /* no product is larger than the bytes themselves */
-}
-
-unsigned oq_int_zero(const void *plane, int bits, int64_t row, int64_t group, int64_t groups)
-{
-    const uint8_t *const at = (const uint8_t *)plane + (size_t)row * oq_int_zero_row_bytes(bits, groups);
-    return code_at(at, group, oq_int_zero_bits(bits));
-}
-
 void oq_int_put_zero(void *plane, int bits, int64_t row, int64_t group, int64_t groups, unsigned zero)
 {
     uint8_t *const at = (uint8_t *)plane + (size_t)row * oq_int_zero_row_bytes(bits, groups);
@@ -99,7 +75,7 @@ static void int_decode_span(const oq_format *f, int bits, float *dst, const oq_p
         const float from = zero_of(zero, bits, row, group, groups);
         float by;
         read_scales(f, &by, src, row * groups + group, 1);
-        for (; i < end; i++) dst[i - first] = ((float)code_at(codes, i, bits) - from) * by;
+        for (; i < end; i++) dst[i - first] = ((float)oq_int_code(codes, i, bits) - from) * by;
     }
 }
 

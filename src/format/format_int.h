@@ -30,9 +30,31 @@ static inline int oq_int_zero_bits(int bits)
 {
     return bits < 4 ? bits : 8;
 }
-size_t oq_int_zero_row_bytes(int bits, int64_t groups);
-/* Zero point of a group of a row of plane ZERO; codes of `bits`. */
-unsigned oq_int_zero(const void *plane, int bits, int64_t row, int64_t group, int64_t groups);
+/* No code of 2 or 8 bits lies in two bytes; one of 3 bits may. */
+static inline uint32_t oq_int_code(const uint8_t *row, int64_t i, int bits)
+{
+    const int64_t bit = i * bits;
+    const int shift = (int)(bit & 7);
+    uint32_t word = row[bit >> 3];
+    if (shift + bits > 8) word |= (uint32_t)row[(bit >> 3) + 1] << 8;
+    return word >> shift & ((1u << bits) - 1);
+}
+
+static inline size_t oq_int_zero_row_bytes(int bits, int64_t groups)
+{
+    const size_t zero_bits = (size_t)oq_int_zero_bits(bits), whole = (size_t)groups / 8,
+                 rest = (size_t)groups % 8;
+    return whole * zero_bits +
+           (rest * zero_bits + 7) / 8; /* no product is larger than the bytes themselves */
+}
+
+/* Zero point of a group of a row of plane ZERO; codes of `bits`. Here, because the plugin for CUDA has no other part of this
+ * room. */
+static inline unsigned oq_int_zero(const void *plane, int bits, int64_t row, int64_t group, int64_t groups)
+{
+    const uint8_t *const at = (const uint8_t *)plane + (size_t)row * oq_int_zero_row_bytes(bits, groups);
+    return oq_int_code(at, group, oq_int_zero_bits(bits));
+}
 void oq_int_put_zero(void *plane, int bits, int64_t row, int64_t group, int64_t groups, unsigned zero);
 /* Code number i of a row, whose bits there are zero. */
 void oq_code_put(uint8_t *row, int64_t i, int bits, uint32_t code);
