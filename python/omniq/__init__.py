@@ -59,40 +59,60 @@ class _Env:
         status = _lib.oq_env_new(c.byref(params), c.byref(self.pointer))
         if status != 0:
             raise Error(_lib.oq_status_name(status).decode(), "libomniq gives no environment")
+        self._users = 1
+
+    def hold(self):
+        self._users += 1
+
+    def drop(self):
+        """What was made within the environment is gone before the environment is, in whatever order a collection of
+        cycles finds them."""
+        self._users -= 1
+        if self._users == 0 and self.pointer:
+            _lib.oq_env_free(self.pointer)
+            self.pointer = None
 
     def __del__(self):
-        if getattr(self, "pointer", None):
-            _lib.oq_env_free(self.pointer)
+        if hasattr(self, "_users"):
+            self.drop()
 
     def check(self, status):
         if status != 0:
             raise Error(_lib.oq_status_name(status).decode(), _lib.oq_env_error(self.pointer).decode(errors="replace"))
 
-    def _call(self, function, arguments):
+    def call(self, function, *arguments):
+        """Calls from a thread of its own, so that Ctrl-C reaches Python while C is at work. Returns when C has, in any case: what
+        the caller holds is in use until then."""
         with self._lock:
             _lib.oq_env_clear(self.pointer)
-            self.check(function(*arguments))
+            status, interrupt, done = [], None, threading.Event()
 
-    def call(self, function, *arguments):
-        """Calls from a thread of its own, so that Ctrl-C reaches Python while C is at work."""
-        failed = []
+            def work():
+                try:
+                    status.append(function(*arguments))
+                finally:
+                    done.set()
 
-        def work():
+            thread = threading.Thread(target=work)
             try:
-                self._call(function, arguments)
-            except BaseException as e:  # handed to the caller's thread
-                failed.append(e)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
-            thread.join()
-        except BaseException:
-            _lib.oq_env_cancel(self.pointer)
-            thread.join()
-            raise
-        if failed:
-            raise failed[0]
+                thread.start()
+            except BaseException as e:
+                if thread.ident is None:
+                    raise
+                interrupt = e
+            while not done.is_set():  # not join(): an interrupted one takes a thread at work for ended
+                try:
+                    if interrupt:
+                        _lib.oq_env_cancel(self.pointer)
+                    done.wait()
+                except BaseException as e:
+                    interrupt = e
+            if interrupt:
+                try:
+                    raise interrupt
+                finally:
+                    del interrupt  # its traceback holds this frame
+            self.check(status[0])
 
 
 def _plain(value):
@@ -108,15 +128,17 @@ class _Options:
     def __init__(self, env, command, arguments, options):
         self.pointer = c.c_void_p()
         env.check(_lib.oq_options_new(env.pointer, command.encode(), c.byref(self.pointer)))
-        self._env = env  # outlives the options
+        self._env = env
+        env.hold()
         for argument in arguments:
             env.check(_lib.oq_options_add_argument(self.pointer, os.fsencode(argument)))
         given = {name: _plain(value) for name, value in options.items() if value is not None}
         env.check(_lib.oq_options_set_json(self.pointer, json.dumps(given).encode()))
 
     def __del__(self):
-        if getattr(self, "pointer", None):
+        if hasattr(self, "_env"):
             _lib.oq_options_free(self.pointer)
+            self._env.drop()
 
 
 class Report:
@@ -146,9 +168,11 @@ class _Pixels:
 
     def __init__(self, env, pointer):
         self.env, self.pointer = env, pointer
+        env.hold()
 
     def __del__(self):
         _lib.oq_media_free(self.pointer)
+        self.env.drop()
 
 
 class Media:
@@ -206,10 +230,13 @@ class Model:
         self._pointer = c.c_void_p()
         o = _Options(self._env, "generate", (), dict(options, model=model))
         self._env.call(_lib.oq_model_open, self._env.pointer, o.pointer, c.byref(self._pointer))
+        self._env.hold()
+        self._open = True
 
     def __del__(self):
-        if getattr(self, "_pointer", None):
+        if hasattr(self, "_open"):
             _lib.oq_model_close(self._pointer)
+            self._env.drop()
 
     @property
     def makes_video(self):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 
@@ -119,6 +120,28 @@ class Package(unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             model.generate("a red ring", steps=1000)
         self.assertEqual(len(model.generate("a red ring", **SMALL)), 1)  # and goes on afterwards
+
+    def test_two_interrupts(self):
+        model = omniq.Model(MODEL)
+        for delay in (0.2, 0.202):
+            threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with self.assertRaises(KeyboardInterrupt):
+            try:
+                model.generate("a red ring", steps=1000)
+            finally:
+                time.sleep(0.1)  # the second one is not the next test's
+        self.assertEqual(len(model.generate("a red ring", **SMALL)), 1)
+
+    def test_cycles_are_collected_in_any_order(self):
+        for _ in range(3):
+            model = omniq.Model(MODEL)
+            media = model.generate("a red ring", **SMALL)
+            ring = [model._env, media, model]
+            ring.append(ring)
+            model.cycle = media[0].cycle = model._env.cycle = ring
+            del ring, media, model
+            gc.collect()
+        self.assertEqual(len(self.model.generate("a red ring", **SMALL)), 1)
 
     def test_structures_have_the_headers_size(self):
         source = '#include "omniq/omniq.h"\n#include <stdio.h>\nint main(void) { printf("%zu %zu %zu", ' \
