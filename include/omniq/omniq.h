@@ -136,6 +136,8 @@ typedef struct oq_command_info {
 
 OQ_API const oq_command_info *oq_command_at(size_t index); /* in the order of the help; NULL past the last */
 OQ_API const oq_option_info  *oq_option_list(size_t *count);
+/* The row that a command knows by this name or alias, read as oq_options_set reads it: case and '_' do not matter. NULL: none. */
+OQ_API const oq_option_info  *oq_option_find(const char *command, const char *name);
 
 typedef struct oq_options oq_options;
 

@@ -38,6 +38,7 @@ const oq_option_info *oq_option_find(const char *command, const char *name)
 {
     size_t n = 0;
     const oq_option_info *rows = oq_option_list(&n);
+    if (!command || !name) return NULL;
     for (size_t i = 0; i < n; i++)
         if (row_is_named(&rows[i], name) && oq_csv_has(rows[i].commands, command)) return &rows[i];
     return NULL;

@@ -15,9 +15,6 @@ typedef struct oq_option_later { /* a name people know from elsewhere, and why i
 } oq_option_later;
 const oq_option_later *oq_option_later_find(const char *name); /* NULL: not one of them */
 
-/* The row that a command knows by this name or alias; NULL: none. */
-const oq_option_info *oq_option_find(const char *command, const char *name);
-
 const char *oq_options_command(const oq_options *o);
 bool oq_options_given(const oq_options *o, const char *name);
 /* Fallbacks are the callers': the model folder's and the family's defaults come in between. The names must

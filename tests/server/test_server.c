@@ -219,7 +219,22 @@ static void wrong_requests_get_their_sentence(void **state)
         {"[]", 400, NULL, "the body has to be a JSON object"},
         {"{}", 400, "prompt", "prompt: a text is needed"},
         {"{\"prompt\":\"\"}", 400, "prompt", "prompt: a text is needed"},
-        {"{\"prompt\":3}", 400, "prompt", "prompt cannot be a whole number"},
+        {"{\"prompt\":3}", 400, "prompt", "prompt: one text is needed"},
+        {"{\"prompt\":[\"a\",\"b\"]}", 400, "prompt", "prompt: one text is needed"},
+        {"{\"prompt\":\"a\",\"Prompt\":\"b\"}", 400, "Prompt", "given twice"},
+        {"{\"prompt\":\"a\",\"Prompt-File\":\"/etc/hostname\"}", 400, "Prompt-File",
+         "names of files mean nothing"},
+        {"{\"prompt\":\"a\",\"PROMPT_FILE\":\"/etc/hostname\"}", 400, "PROMPT_FILE",
+         "names of files mean nothing"},
+        {"{\"prompt\":\"a\",\"i\":\"/etc/hostname\"}", 400, "i", "there is no such field"},
+        {"{\"prompt\":\"a\",\"m\":\"/nowhere\"}", 400, "m", "there is no such field"},
+        {"{\"prompt\":\"a\",\"Image\":\"/etc/hostname\"}", 400, "Image", "no base64"},
+        {"{\"prompt\":\"a\",\"Quantization\":\"int8\"}", 400, "Quantization", "when the server was started"},
+        {"{\"prompt\":\"a\",\"steps\":3,\"num_inference_steps\":4}", 400, "num_inference_steps",
+         "given twice"},
+        {"{\"prompt\":\"a\",\"n\":1,\"batch_count\":2}", 400, "batch_count", "given twice"},
+        {"{\"prompt\":\"a\",\"size\":\"64x64\",\"width\":128}", 400, "width", "given twice"},
+        {"{\"prompt\":\"a\",\"input_reference\":\"aGVsbG8=\"}", 400, "image", "/v1/images/edits"},
         {"{\"prompt\":\"a\",\"prompt\":\"b\"}", 400, NULL, "duplicate object key"},
         {"{\"prompt\":\"a\",\"stepz\":3}", 400, "stepz", "the nearest is 'steps'"},
         {"{\"prompt\":\"a\",\"steps\":0}", 400, "steps", "steps must be from 1 to 1000, not 0"},
@@ -232,7 +247,7 @@ static void wrong_requests_get_their_sentence(void **state)
         {"{\"prompt\":\"a\",\"prompt_file\":\"/etc/hostname\"}", 400, "prompt_file",
          "names of files mean nothing"},
         {"{\"prompt\":\"a\",\"output\":\"/tmp/x.png\"}", 400, "output", "when the server was started"},
-        {"{\"prompt\":\"a\",\"image\":\"/etc/hostname\"}", 400, "image", "/v1/images/edits"},
+        {"{\"prompt\":\"a\",\"image\":\"/etc/hostname\"}", 400, "image", "no base64"},
         {"{\"prompt\":\"a\",\"mask\":\"x\"}", 400, "mask", "within a mask"},
         {"{\"prompt\":\"a\",\"stream\":true}", 400, "stream", "not streamed"},
         {"{\"prompt\":\"a\",\"response_format\":\"url\"}", 400, "response_format", "only 'b64_json'"},
@@ -256,6 +271,8 @@ static void wrong_requests_get_their_sentence(void **state)
         oq_json_free(json);
     }
     oq_json_free(http_post_json(w->env, &w->server, "/v1/images/edits", "{\"prompt\":\"a\"}", 400));
+    oq_json_free(
+        http_post_json(w->env, &w->server, "/v1/images/edits", "{\"prompt\":\"a\",\"image\":null}", 400));
     oq_json_free(
         http_post_json(w->env, &w->server, "/v1/images/edits", "{\"prompt\":\"a\",\"image\":\"%%\"}", 400));
     oq_json_free(http_post_json(w->env, &w->server, "/v1/images/edits",
@@ -314,6 +331,7 @@ static void forms_are_read_to_the_byte(void **state)
     static const char twice[] =
         "--frontier\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\na\r\n"
         "--frontier\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\nb\r\n--frontier--\r\n";
+    static const char cut[] = "--frontier\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\na red ri";
     static const char file[] =
         "--frontier\r\nContent-Disposition: form-data; name=\"mask\"; filename=\"m.png\"\r\n\r\na\r\n"
         "--frontier--\r\n";
@@ -323,7 +341,8 @@ static void forms_are_read_to_the_byte(void **state)
         const char *text;
     } rows[] = {{nul, sizeof nul - 1, "no NUL"},
                 {twice, sizeof twice - 1, "given twice"},
-                {file, sizeof file - 1, "mask"}};
+                {file, sizeof file - 1, "mask"},
+                {cut, sizeof cut - 1, "cut off"}};
     world *w = *state;
     start_toybox(w);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -7,10 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_SET = 64 };
+
 typedef struct reading {
     server *server;
     http_request *q;
     http_reply *reply;
+    const oq_option_info *set[MAX_SET]; /* by this request so far */
+    int n_set;
 } reading;
 
 static bool refuse(reading *f, const char *field, const char *why)
@@ -19,9 +23,23 @@ static bool refuse(reading *f, const char *field, const char *why)
     return false;
 }
 
+/* An option under two names, or twice, would lose one of the two. */
+static bool note(reading *f, const char *field, const oq_option_info *row)
+{
+    char why[160];
+    for (int i = 0; i < f->n_set && row->type != OQ_OPTION_LIST; i++) {
+        if (f->set[i] != row) continue;
+        snprintf(why, sizeof why, "%s is given twice, under two names", row->name);
+        return refuse(f, field, why);
+    }
+    if (f->n_set < MAX_SET) f->set[f->n_set++] = row;
+    return true;
+}
+
 static bool set(reading *f, const char *field, const char *option, const char *text)
 {
     job *j = f->q->job;
+    if (!note(f, field, oq_option_find("generate", option))) return false;
     const oq_status st = oq_options_set(j->options, option, text);
     if (st == OQ_OK) return true;
     reply_error(f->reply, status_of(st), field, oq_status_name(st), "%s", oq_env_error(j->env));
@@ -47,6 +65,14 @@ static bool read_n(reading *f, const char *field, const json_t *value)
     if (!json_is_integer(value)) return refuse(f, field, "a whole number of pictures is needed");
     snprintf(digits, sizeof digits, "%lld", (long long)json_integer_value(value));
     return set(f, field, "batch-count", digits);
+}
+
+/* One text: a batch of several would need an answer of its own. */
+static bool read_prompt(reading *f, const char *field, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    if (oq_options_get(f->q->job->options, "prompt")) return refuse(f, field, "is given twice");
+    return text ? set(f, field, "prompt", text) : refuse(f, field, "one text is needed");
 }
 
 /* "1024x768" */
@@ -176,35 +202,11 @@ static bool read_image(reading *f, const char *field, const json_t *value)
 
 /* ---- all the others -------------------------------------------------------------------------------------------- */
 
-static bool csv_has(const char *csv, const char *word)
-{
-    const size_t n = strlen(word);
-    for (const char *at = csv; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (strncmp(at, word, n) == 0 && (at[n] == ',' || at[n] == '\0')) return true;
-    return false;
-}
-
-/* The row that "generate" has under this name, '_' for '-'; letters are the command line's alone. */
-static const oq_option_info *row_of(const char *field)
-{
-    char name[64];
-    size_t count = 0;
-    const oq_option_info *rows = oq_option_list(&count);
-    if (strlen(field) < 2 || strlen(field) >= sizeof name) return NULL;
-    snprintf(name, sizeof name, "%s", field);
-    for (char *c = name; *c; c++)
-        if (*c == '_') *c = '-';
-    for (size_t i = 0; i < count; i++)
-        if (csv_has(rows[i].commands, "generate") &&
-            (strcmp(rows[i].name, name) == 0 || (rows[i].aliases && csv_has(rows[i].aliases, name))))
-            return &rows[i];
-    return NULL;
-}
-
-static bool set_json(reading *f, const char *field, json_t *value)
+static bool set_json(reading *f, const char *field, const oq_option_info *row, json_t *value)
 {
     job *j = f->q->job;
-    json_t *object = json_pack("{s:O}", field, value);
+    if (!note(f, field, row)) return false;
+    json_t *object = json_pack("{s:O}", row->name, value);
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
     const oq_status st = text ? oq_options_set_json(j->options, text) : OQ_E_NOMEM;
@@ -214,15 +216,25 @@ static bool set_json(reading *f, const char *field, json_t *value)
     return false;
 }
 
+/* What a client may set is what its row says: an option of the request that names no file. The row is found as the library
+ * will find it, whatever the spelling; one letter is the command line's alone. */
 static bool read_option(reading *f, const char *field, json_t *value)
 {
-    const oq_option_info *row = row_of(field);
-    if (row && strcmp(row->group, "request") != 0)
+    const oq_option_info *row = strlen(field) > 1 ? oq_option_find("generate", field) : NULL;
+    if (!row) {
+        const oq_status st = strlen(field) > 1 ? oq_options_set(f->q->job->options, field, "") : OQ_E_ARG;
+        if (strlen(field) < 2 || st == OQ_OK) return refuse(f, field, "there is no such field");
+        reply_error(f->reply, status_of(st), field, oq_status_name(st), "%s", oq_env_error(f->q->job->env));
+        return false;
+    }
+    if (strcmp(row->name, "image") == 0) return read_image(f, field, value);
+    if (strcmp(row->name, "prompt") == 0) return read_prompt(f, field, value);
+    if (strcmp(row->group, "request") != 0)
         return refuse(f, field, "was decided when the server was started, with its model");
-    if (row && row->value && strcmp(row->value, "FILE") == 0)
+    if (row->value && strcmp(row->value, "FILE") == 0)
         return refuse(f, field, "names of files mean nothing to a server");
-    if (json_is_string(value)) return set(f, field, field, json_string_value(value));
-    return set_json(f, field, value);
+    if (json_is_string(value)) return set(f, field, row->name, json_string_value(value));
+    return set_json(f, field, row, value);
 }
 
 static const struct special {
@@ -256,7 +268,7 @@ static bool read_field(reading *f, const char *field, json_t *value)
 
 bool fields_read(server *s, http_request *q, http_reply *r)
 {
-    reading f = {s, q, r};
+    reading f = {.server = s, .q = q, .reply = r};
     const char *field = NULL;
     json_t *value = NULL;
     snprintf(q->job->ending, sizeof q->job->ending, "%s", oq_model_makes_video(s->model) ? "mp4" : "png");

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CONNECTION_LIMIT = 256, IDLE_S = 60, FORM_BUFFER = 32768, FIRST_BODY = 4096 };
+enum { CONNECTION_LIMIT = 256, IDLE_S = 60, FORM_BUFFER = 32768, FIRST_BODY = 4096, MAX_TEXT = 1 << 20 };
 
 typedef struct exchange { /* one request, from its head to the end of the reply */
     server *server;
@@ -118,6 +118,11 @@ static bool take_text(exchange *e, const char *field, const char *bytes, uint64_
         reply_error(&e->reply, 400, field, "E_ARG", "%s: a text has no NUL character", field);
         return false;
     }
+    if (offset + n > MAX_TEXT) {
+        reply_error(&e->reply, 413, field, "too_large", "%s: a text of a form may have %d KiB", field,
+                    MAX_TEXT >> 10);
+        return false;
+    }
     if (offset == 0 && old && *json_string_value(old)) {
         reply_error(&e->reply, 400, field, "E_ARG", "%s: given twice", field);
         return false;
@@ -172,6 +177,16 @@ static void too_large(exchange *e)
                 e->server->max_body >> 20);
 }
 
+static void malformed(exchange *e)
+{
+    if (!e->reply.status) reply_error(&e->reply, 400, NULL, "E_ARG", "the form is cut off or malformed");
+}
+
+static void post(exchange *e, const char *bytes, size_t n)
+{
+    if (MHD_post_process(e->form, bytes, n) != MHD_YES) malformed(e);
+}
+
 static void take(exchange *e, const char *bytes, size_t n)
 {
     e->seen += n;
@@ -179,7 +194,7 @@ static void take(exchange *e, const char *bytes, size_t n)
     if (e->seen > e->server->max_body)
         too_large(e);
     else if (e->form)
-        MHD_post_process(e->form, bytes, n);
+        post(e, bytes, n);
     else
         take_json(e, bytes, n);
 }
@@ -274,7 +289,7 @@ static enum MHD_Result send_reply(exchange *e, struct MHD_Connection *c)
 static void answer(exchange *e, struct MHD_Connection *c)
 {
     if (e->form) {
-        MHD_destroy_post_processor(e->form); /* its last piece comes out now */
+        if (MHD_destroy_post_processor(e->form) != MHD_YES) malformed(e); /* its last piece comes out now */
         e->form = NULL;
         if (!e->reply.status) close_upload(e);
     } else if (e->route && e->route->takes_body && !e->reply.status) {

@@ -74,10 +74,9 @@ oq_status queue_start(queue *q, const oq_model *model, const char *folder, int t
 void queue_stop(queue *q); /* what waits is canceled, what runs stops at its next layer */
 job *job_new(void);        /* one reference, the caller's; NULL: no memory */
 void job_release(queue *q, job *j);
-bool queue_submit(queue *q, job *j); /* false: full, or stopping */
+bool queue_submit(queue *q, job *j, bool *stopping); /* false: full, or stopping */
 /* Until the job has ended, or `gone` says that nobody waits any more, which cancels it. */
 job_state queue_wait(queue *q, job *j, bool (*gone)(void *user), void *user);
-void queue_cancel(queue *q, job *j);
 job *queue_find(queue *q, const char *id); /* a reference, the caller's; NULL: no kept job of that name */
 job *queue_kept_at(queue *q, int index);   /* likewise, newest first */
 void queue_forget(queue *q, job *j);       /* a kept job leaves; it is canceled where it has not ended */
@@ -131,6 +130,7 @@ void reply_error(http_reply *r, unsigned status, const char *param, const char *
 unsigned status_of(oq_status st);
 void reply_failed(http_reply *r, const job *j); /* of a job that has ended without a result */
 bool client_gone(void *connection);
+bool submit(server *s, job *j, http_reply *r, int retry_after_s); /* false: `r` says why not */
 
 /* ---- a request's fields as options ----------------------------------------------------------------------------- */
 

@@ -247,9 +247,10 @@ void queue_stop(queue *q)
 
 /* ---- what requests do with it ------------------------------------------------------------------------------- */
 
-bool queue_submit(queue *q, job *j)
+bool queue_submit(queue *q, job *j, bool *stopping)
 {
     pthread_mutex_lock(&q->lock);
+    *stopping = q->stopping;
     const bool taken = !q->stopping && (q->counts.waiting < q->limit || (!q->running && !q->first));
     if (taken) {
         job **at = &q->first;
@@ -282,13 +283,6 @@ static void cancel(queue *q, job *j)
         drop(j);
         return;
     }
-}
-
-void queue_cancel(queue *q, job *j)
-{
-    pthread_mutex_lock(&q->lock);
-    cancel(q, j);
-    pthread_mutex_unlock(&q->lock);
 }
 
 /* How often somebody who waits is asked whether he is still there. */

@@ -67,6 +67,20 @@ unsigned status_of(oq_status st)
     }
 }
 
+bool submit(server *s, job *j, http_reply *r, int retry_after_s)
+{
+    bool stopping = false;
+    if (queue_submit(&s->queue, j, &stopping)) return true;
+    if (stopping) {
+        reply_error(r, 503, NULL, "stopping", "the server is stopping");
+        return false;
+    }
+    reply_error(r, 429, NULL, "queue_full", "%d requests are waiting already: try again later",
+                s->queue.limit);
+    r->retry_after_s = retry_after_s;
+    return false;
+}
+
 void reply_failed(http_reply *r, const job *j)
 {
     reply_error(r, status_of(j->status), NULL, oq_status_name(j->status), "%s",

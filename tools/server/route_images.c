@@ -31,26 +31,32 @@ static void reply_pictures(http_reply *r, const job *j)
                          "generate_s", j->worked_s));
 }
 
-static void answer(server *s, http_request *q, http_reply *r)
+/* Pictures to begin with, and only there. */
+static bool begins_right(const job *j, bool edits, http_reply *r)
+{
+    const bool given = oq_options_get(j->options, "image") != NULL;
+    if (given == edits) return true;
+    reply_error(r, 400, "image", "E_ARG",
+                edits ? "image: an edit begins with at least one picture"
+                      : "image: pictures to begin with are for /v1/images/edits");
+    return false;
+}
+
+static void answer(server *s, http_request *q, http_reply *r, bool edits)
 {
     job *j = q->job;
     if (oq_model_makes_video(s->model)) {
         reply_error(r, 400, "model", "E_ARG", "'%s' makes videos: ask for them at /v1/videos", s->name);
         return;
     }
-    if (!fields_read(s, q, r)) return;
+    if (!fields_read(s, q, r) || !begins_right(j, edits, r)) return;
     const char *n = oq_options_get(j->options, "batch-count");
     if (q->raw && n && strcmp(n, "1") != 0) {
         reply_error(r, 400, "n", "E_ARG",
                     "n: a client that accepts a picture itself gets one at a time, not %s", n);
         return;
     }
-    if (!queue_submit(&s->queue, j)) {
-        reply_error(r, 429, NULL, "queue_full", "%d requests are waiting already: try again later",
-                    s->queue.limit);
-        r->retry_after_s = 5;
-        return;
-    }
+    if (!submit(s, j, r, 5)) return;
     const job_state state = queue_wait(&s->queue, j, client_gone, q->connection);
     if (state != JOB_DONE)
         reply_failed(r, j);
@@ -62,16 +68,10 @@ static void answer(server *s, http_request *q, http_reply *r)
 
 void answer_images(server *s, http_request *q, http_reply *r)
 {
-    if (q->job->n_files || json_object_get(q->fields, "image"))
-        reply_error(r, 400, "image", "E_ARG", "image: pictures to begin with are for /v1/images/edits");
-    else
-        answer(s, q, r);
+    answer(s, q, r, false);
 }
 
 void answer_edits(server *s, http_request *q, http_reply *r)
 {
-    if (!q->job->n_files && !json_object_get(q->fields, "image"))
-        reply_error(r, 400, "image", "E_ARG", "image: an edit begins with at least one picture");
-    else
-        answer(s, q, r);
+    answer(s, q, r, true);
 }

@@ -54,12 +54,7 @@ void answer_videos_post(server *s, http_request *q, http_reply *r)
         return;
     }
     j->kept = true;
-    if (!queue_submit(&s->queue, j)) {
-        reply_error(r, 429, NULL, "queue_full", "%d requests are waiting already: try again later",
-                    s->queue.limit);
-        r->retry_after_s = 30;
-        return;
-    }
+    if (!submit(s, j, r, 30)) return;
     reply_json(r, 200, video_json(s, j));
 }
 

@@ -114,9 +114,11 @@ static oq_env *volatile loading;
 static void on_signal(int number)
 {
     oq_env_cancel(loading);
+    const int before = errno;
     const char c = (char)number;
     const ssize_t n = write(wake[1], &c, 1);
     (void)n;
+    errno = before;
 }
 
 static oq_status catch_signals(oq_env *env, char *message, size_t size)
