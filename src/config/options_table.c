@@ -315,7 +315,8 @@ static const oq_option_info rows[] = {
      "SIZE",
      "of a device with memory of its own (12GiB): weights beyond it stay in host memory and come over when "
      "they are used"},
-    {"cpu", NULL, OQ_OPTION_CHOICE, 0, 0, "auto,ref,avx2,avxvnni,avx512,avx512vnni,avx512bf16,amx", "auto",
+    {"cpu", NULL, OQ_OPTION_CHOICE, 0, 0,
+     "auto,ref,avx2,avxvnni,avx512,avx512vnni,avx512bf16,amx,neon,dotprod,i8mm,bf16", "auto",
      MODELS ",quantize", "run", "LEVEL", "use no CPU feature above this level"},
     {"dtype", NULL, OQ_OPTION_CHOICE, 0, 0, "bf16,fp32", "bf16", MODELS, "run", "TYPE",
      "compute and activation type of unquantized parts"},

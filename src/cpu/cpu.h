@@ -5,7 +5,7 @@
 #include "backend/backend.h"
 #include "base/pool.h"
 
-/* Feature bits, each checked for the processor and the operating system (XCR0). */
+/* Feature bits, each checked for the processor and the operating system (XCR0; HWCAP). */
 enum {
     OQ_CPU_AVX2 = 1u << 0,       /* AVX2 + FMA + F16C */
     OQ_CPU_AVXVNNI = 1u << 1,
@@ -13,7 +13,11 @@ enum {
     OQ_CPU_AVX512VNNI = 1u << 3,
     OQ_CPU_AVX512BF16 = 1u << 4,
     OQ_CPU_AVX512VBMI = 1u << 5,
-    OQ_CPU_AMX = 1u << 6         /* tile + int8 + bf16, and permission granted */
+    OQ_CPU_AMX = 1u << 6,        /* tile + int8 + bf16, and permission granted */
+    OQ_CPU_NEON = 1u << 7,       /* every AArch64 */
+    OQ_CPU_DOTPROD = 1u << 8,    /* sdot */
+    OQ_CPU_I8MM = 1u << 9,       /* smmla; only together with DOTPROD */
+    OQ_CPU_BF16 = 1u << 10       /* bfdot, bfmmla; only together with DOTPROD */
 };
 
 typedef enum oq_cpu_rate_kind {
@@ -43,8 +47,9 @@ struct oq_device { /* the CPU's */
 extern const oq_backend oq_backend_cpu;
 
 uint64_t oq_cpu_probe(void); /* what this machine has */
-/* "auto", "ref", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx": each level includes those below it
- * that belong to it. "auto" is all that makes this machine faster, by measured rates (rates/rates.h); `rates` may be
+void     oq_cpu_make(char *out, size_t n); /* make, family, model and stepping, for machines to compare */
+/* "auto", "ref"; "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx"; "neon", "dotprod", "i8mm", "bf16": each
+ * level includes those below it that belong to it. "auto" is all that makes this machine faster, by measured rates (rates/rates.h); `rates` may be
  * NULL. OQ_E_ARG for an unknown word, OQ_E_UNSUPPORTED for a level this machine lacks. */
 oq_status oq_cpu_mask(oq_env *env, const char *level, uint64_t *out, oq_cpu_rates *rates);
 /* "avx2 avx512 avx512vnni": names of the bits, for people. */

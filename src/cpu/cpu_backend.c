@@ -46,7 +46,7 @@ static void cpu_close(oq_env *env, oq_device *device)
 /* The processor's own name, without the blanks it is padded with. */
 static void brand(char *out, size_t n)
 {
-    snprintf(out, n, "CPU");
+    oq_cpu_make(out, n);
 #if defined(__x86_64__)
     unsigned words[12];
     char text[sizeof words + 1];

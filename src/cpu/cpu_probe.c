@@ -1,5 +1,5 @@
 /* cpu_probe.c -- which instructions this machine may run: the processor's answer (cpuid), the operating
- * system's (XCR0; for AMX also a permission per process), and the user's (--cpu LEVEL). */
+ * system's (XCR0, for AMX also a permission per process; on AArch64 HWCAP alone), and the user's (--cpu LEVEL). */
 #include "cpu/rates/rates.h"
 
 #include <stdio.h>
@@ -65,11 +65,52 @@ uint64_t oq_cpu_probe(void)
     return features;
 }
 
+void oq_cpu_make(char *out, size_t n)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    char make[13] = "";
+    if (__get_cpuid(0, &a, &b, &c, &d)) {
+        memcpy(make, &b, 4), memcpy(make + 4, &d, 4), memcpy(make + 8, &c, 4);
+        __get_cpuid(1, &a, &b, &c, &d);
+    }
+    snprintf(out, n, "%s %08x", make, a);
+}
+
+#elif defined(__aarch64__) && defined(__linux__)
+
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+uint64_t oq_cpu_probe(void)
+{
+    const unsigned long one = getauxval(AT_HWCAP), two = getauxval(AT_HWCAP2);
+    if (!(one & HWCAP_ASIMD)) return 0;
+    if (!(one & HWCAP_ASIMDDP) || !(one & HWCAP_ATOMICS))
+        return OQ_CPU_NEON; /* what comes next is compiled for v8.2 */
+    uint64_t features = OQ_CPU_NEON | OQ_CPU_DOTPROD;
+    if (two & HWCAP2_I8MM) features |= OQ_CPU_I8MM;
+    if (two & HWCAP2_BF16) features |= OQ_CPU_BF16;
+    return features;
+}
+
+/* Implementer, part and revision; Linux lets programs read them where it says so. */
+void oq_cpu_make(char *out, size_t n)
+{
+    uint64_t midr = 0;
+    if (getauxval(AT_HWCAP) & HWCAP_CPUID) __asm__("mrs %0, MIDR_EL1" : "=r"(midr));
+    snprintf(out, n, "AArch64 %08x", (unsigned)midr);
+}
+
 #else
 
 uint64_t oq_cpu_probe(void)
 {
     return 0;
+}
+
+void oq_cpu_make(char *out, size_t n)
+{
+    snprintf(out, n, "CPU");
 }
 
 #endif
@@ -79,7 +120,10 @@ enum {
     UP_TO_AVX512 = OQ_CPU_AVX2 | OQ_CPU_AVX512,
     UP_TO_AVX512VNNI = UP_TO_AVX512 | OQ_CPU_AVXVNNI | OQ_CPU_AVX512VNNI | OQ_CPU_AVX512VBMI,
     UP_TO_AVX512BF16 = UP_TO_AVX512VNNI | OQ_CPU_AVX512BF16,
-    UP_TO_AMX = UP_TO_AVX512BF16 | OQ_CPU_AMX
+    UP_TO_AMX = UP_TO_AVX512BF16 | OQ_CPU_AMX,
+    UP_TO_DOTPROD = OQ_CPU_NEON | OQ_CPU_DOTPROD,
+    UP_TO_I8MM = UP_TO_DOTPROD | OQ_CPU_I8MM,
+    UP_TO_BF16 = UP_TO_I8MM | OQ_CPU_BF16
 };
 
 static const struct cpu_level {
@@ -95,11 +139,16 @@ static const struct cpu_level {
     {"avx512vnni", OQ_CPU_AVX512VNNI, UP_TO_AVX512VNNI},
     {"avx512bf16", OQ_CPU_AVX512BF16, UP_TO_AVX512BF16},
     {"amx", OQ_CPU_AMX, UP_TO_AMX},
+    {"neon", OQ_CPU_NEON, OQ_CPU_NEON},
+    {"dotprod", OQ_CPU_DOTPROD, UP_TO_DOTPROD},
+    {"i8mm", OQ_CPU_I8MM, UP_TO_I8MM},
+    {"bf16", OQ_CPU_BF16, UP_TO_BF16},
 };
 
 oq_status oq_cpu_mask(oq_env *env, const char *level, uint64_t *out, oq_cpu_rates *rates)
 {
-    const uint64_t probed = oq_cpu_probe(), choices = OQ_CPU_AVX512BF16 | OQ_CPU_AVX512VNNI | OQ_CPU_AMX;
+    const uint64_t probed = oq_cpu_probe(), choices = OQ_CPU_AVX512BF16 | OQ_CPU_AVX512VNNI | OQ_CPU_AMX |
+                                                      OQ_CPU_DOTPROD | OQ_CPU_I8MM | OQ_CPU_BF16;
     oq_cpu_rates measured = {{0}};
     for (size_t i = 0; i < OQ_COUNT(levels); i++) {
         if (strcmp(levels[i].name, level) != 0) continue;
@@ -113,16 +162,18 @@ oq_status oq_cpu_mask(oq_env *env, const char *level, uint64_t *out, oq_cpu_rate
         if (rates) *rates = measured;
         return OQ_OK;
     }
-    return oq_fail(
-        env, OQ_E_ARG,
-        "unknown cpu level '%s'; known are auto, ref, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx",
-        level);
+    return oq_fail(env, OQ_E_ARG,
+                   "unknown cpu level '%s'; known are auto, ref, avx2, avxvnni, avx512, avx512vnni, "
+                   "avx512bf16, amx, neon, "
+                   "dotprod, i8mm, bf16",
+                   level);
 }
 
 void oq_cpu_describe(uint64_t features, char *out, size_t n)
 {
     static const char *const names[] = {"avx2",       "avxvnni",    "avx512", "avx512vnni",
-                                        "avx512bf16", "avx512vbmi", "amx"};
+                                        "avx512bf16", "avx512vbmi", "amx",    "neon",
+                                        "dotprod",    "i8mm",       "bf16"};
     size_t at = 0;
     if (!n) return;
     out[0] = '\0';

@@ -39,6 +39,12 @@ void oq_cpu_ops_init(uint64_t features, oq_ops *out)
         oq_norm_init_avx512(out);
         oq_rope_init_avx512(out);
     }
+#elif defined(__aarch64__)
+    if (features & OQ_CPU_NEON) {
+        oq_elementwise_init_neon(out);
+        oq_norm_init_neon(out);
+        oq_rope_init_neon(out);
+    }
 #else
     (void)features;
 #endif
@@ -52,5 +58,7 @@ void oq_cpu_device_init(uint64_t features, oq_device *device)
 #if defined(__x86_64__)
     if (features & OQ_CPU_AVX2) device->rows_walk = oq_rows_walk_avx2;
     if (features & OQ_CPU_AVX512) device->rows_walk = oq_rows_walk_avx512;
+#elif defined(__aarch64__)
+    if (features & OQ_CPU_NEON) device->rows_walk = oq_rows_walk_neon;
 #endif
 }

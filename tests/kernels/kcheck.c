@@ -1,7 +1,7 @@
 /* kcheck.c -- checks and measures every kernel of this machine: kcheck [--cpu LEVEL] [--seed N] [--filter TEXT]
- * [--threads N] [--above LEVEL] [--every N] [--bench | --rates] [--bench-ms N]. JSON lines, one for each kernel; at the end "N passed, N
- * failed". With --above, only kernels that LEVEL cannot run; with --every, one case of N: for an emulated
- * processor. N should divide no number of classes or shapes (7, 31).
+ * [--threads N] [--above LEVEL] [--every N] [--bench | --rates] [--bench-ms N]. JSON lines, one for each kernel; at the
+ * end "N passed, N failed". With --above, only kernels that LEVEL cannot run; with --every, one case of N: for an emulated
+ * processor (N should divide no number of shapes or classes: 13, 61).
  * Exit code 77: this machine lacks the level (ctest: skipped). Kernels of AMX tiles are also there as ..._model, compiled
  * over a model of the tile instructions; on a machine that has tiles, `kcheck --cpu amx --filter amx` tries them as they
  * are and `kcheck --cpu amx --filter amx --bench` measures them. */

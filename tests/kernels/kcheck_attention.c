@@ -248,7 +248,7 @@ static bool takes_pairs(const kcheck *kc, const oq_attention_kernel *kernel, con
 {
     const oq_dtype *const bf16 = &oq_dtype_bf16;
     const uint64_t runs = kernel == &oq_attention_online ? kc->device->features : kernel->need;
-    return (runs & (OQ_CPU_AVX512BF16 | OQ_CPU_AMX)) &&
+    return (runs & (OQ_CPU_AVX512BF16 | OQ_CPU_AMX | OQ_CPU_BF16)) &&
            (p->spec.precision != OQ_ATTENTION_PLAIN ||
             (p->q.t.dtype == bf16 && p->k.t.dtype == bf16 && p->v.t.dtype == bf16));
 }

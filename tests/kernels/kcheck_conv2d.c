@@ -250,7 +250,7 @@ static bool run_once(kcheck *kc, oq_device *device, const oq_conv2d_kernel *kern
 }
 
 enum {
-    PAIRS = OQ_CPU_AVX512BF16 | OQ_CPU_AMX
+    PAIRS = OQ_CPU_AVX512BF16 | OQ_CPU_AMX | OQ_CPU_BF16
 }; /* needed by kernels that multiply bf16 pairs */
 
 static bool all_near(kcheck *kc, kc_row *row, const oq_conv2d_kernel *kernel, const problem *p,

@@ -420,9 +420,9 @@ static const char *run_twice(kcheck *kc, kc_row *row, const oq_linear_kernel *ke
 /* Does the kernel round weights to bf16 first? */
 static bool rounds(const oq_linear_kernel *kernel, const oq_linear_spec *spec, const oq_dtype *x, int64_t m)
 {
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
     if (strstr(kernel->name, "_wany_abf16_") && x == &oq_dtype_bf16)
-        return oq_panel_any_avx512bf16_rounds(spec, m);
+        return oq_panel_any_pairs_rounds(spec, m);
 #endif
     (void)kernel, (void)spec, (void)x, (void)m;
     return false;

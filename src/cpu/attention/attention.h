@@ -7,7 +7,7 @@
 #include "cpu/elementwise/elem.h"
 
 extern const oq_attention_kernel oq_attention_online, oq_attention_ref, oq_attention_avx2, oq_attention_avx512,
-    oq_attention_avx512bf16, oq_attention_amx;
+    oq_attention_avx512bf16, oq_attention_amx, oq_attention_neon, oq_attention_bf16;
 
 /* May pairs of q, k and v be multiplied as they are? */
 static inline bool oq_attention_all_bf16(const oq_attention_args *a)

@@ -125,8 +125,7 @@ OQ_INLINE vf v_columns(const attention_job *job, int64_t head, int64_t j, int64_
 #if TILE_STEP == 2
     const vf even = hidden(job, j) ? v_zero() : v_get(oq_elem_row(v, j), true, at, n);
     const vf odd = hidden(job, j + 1) ? v_zero() : v_get(oq_elem_row(v, j + 1), true, at, n);
-    const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even), 16);
-    return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_castps_si512(odd)));
+    return v_pairs_bf16(even, odd);
 #else
     return hidden(job, j) ? v_zero() : v_get(oq_elem_row(v, j), oq_elem_is_bf16(v), at, n);
 #endif
@@ -226,8 +225,7 @@ OQ_INLINE vf weight_of(vf x)
 OQ_INLINE void put_weights(block *b, int64_t i, int64_t j, vf p)
 {
 #if TILE_STEP == 2
-    const __m256i half = (__m256i)_mm512_cvtneps_pbh(p);
-    _mm256_storeu_si256((__m256i *)(void *)(b->p + i * (KEYS / 2) + j / 2), half);
+    v_store_bf16_short((uint16_t *)(void *)(b->p + i * (KEYS / 2) + j / 2), VF, p);
 #else
     v_store(b->p + i * KEYS + j, p);
 #endif

@@ -20,6 +20,7 @@ typedef void (*oq_operand_fn)(const oq_operand_job *job, int64_t head, int64_t f
 void oq_operand_ref(const oq_operand_job *job, int64_t head, int64_t first);
 void oq_operand_avx2(const oq_operand_job *job, int64_t head, int64_t first);
 void oq_operand_avx512(const oq_operand_job *job, int64_t head, int64_t first);
+void oq_operand_neon(const oq_operand_job *job, int64_t head, int64_t first);
 oq_operand_fn oq_operand_find(uint64_t features);
 
 #endif

@@ -23,6 +23,8 @@ oq_operand_fn oq_operand_find(uint64_t features)
 #if defined(__x86_64__)
     if (features & OQ_CPU_AVX512) return oq_operand_avx512;
     if (features & OQ_CPU_AVX2) return oq_operand_avx2;
+#elif defined(__aarch64__)
+    if (features & OQ_CPU_NEON) return oq_operand_neon;
 #endif
     (void)features;
     return oq_operand_ref;

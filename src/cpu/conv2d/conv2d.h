@@ -7,7 +7,8 @@
 enum { OQ_CONV2D_MAX_RUNS = 64 }; /* rows of a window over all its frames, in the vector kernels */
 
 extern const oq_conv2d_kernel oq_conv2d_ref, oq_conv2d_avx2, oq_conv2d_avx512, oq_conv2d_wbf16_avx512bf16,
-    oq_conv2d_wbf16_amx, oq_conv2d_winograd_avx2, oq_conv2d_winograd_avx512;
+    oq_conv2d_wbf16_amx, oq_conv2d_winograd_avx2, oq_conv2d_winograd_avx512, oq_conv2d_neon, oq_conv2d_winograd_neon,
+    oq_conv2d_wbf16_bf16;
 
 /* BF16 in and out, weights that are bf16 numbers: pairs may be multiplied as they are. */
 static inline bool oq_conv2d_all_bf16(const oq_conv2d_spec *s)

@@ -241,11 +241,7 @@ OQ_INLINE void put_sums(void *row, bool bf16, int64_t at, int64_t n, vf x)
 {
 #if TILE_STEP == 2
     if (bf16) {
-        const __m256i half = (__m256i)_mm512_cvtneps_pbh(x);
-        if (n >= VF)
-            _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)row + at), half);
-        else
-            _mm256_mask_storeu_epi16((uint16_t *)row + at, v_mask(n), half);
+        v_store_bf16_short((uint16_t *)row + at, n, x);
         return;
     }
 #endif
@@ -258,7 +254,7 @@ static void store_pixels(const conv_job *job, const float *c, int64_t row, int64
 {
     const oq_tensor *const y = &job->a->y;
     const bool bf16 = oq_elem_is_bf16(y);
-#if TILE_STEP == 2
+#if TILE_STEP == 2 && !defined(__aarch64__)
     if (bf16 && nv == 2 && job->s->c_out - col >= TILE_COLS) { /* lines of y at once */
         const vf low = v_param(job->a->bias ? job->a->bias + col : NULL, 0, VF, 0.0f);
         const vf high = v_param(job->a->bias ? job->a->bias + col : NULL, VF, VF, 0.0f);

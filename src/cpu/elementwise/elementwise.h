@@ -20,5 +20,6 @@ int oq_all_finite_ref(oq_device *d, oq_tensor x);
 /* Puts the fast versions over what the table holds. */
 void oq_elementwise_init_avx2(oq_ops *ops);
 void oq_elementwise_init_avx512(oq_ops *ops);
+void oq_elementwise_init_neon(oq_ops *ops);
 
 #endif

@@ -5,107 +5,30 @@
 #ifndef OQ_CPU_LINEAR_LINEAR_DECODE_SIMD_H
 #define OQ_CPU_LINEAR_LINEAR_DECODE_SIMD_H
 
-#include <immintrin.h>
 #include <string.h>
 
 #include "cpu/linear/linear_panel.h"
+#include "cpu/vec/sixteen.h"
 #include "format/float4.h"
 #include "format/float8.h"
 #include "format/format_block.h"
 
-/* ---- sixteen numbers ------------------------------------------------------------------------------------- */
-
-#if defined(__AVX512F__)
-typedef __m512 f16x; /* sixteen f32 */
-#define F16X_OP(name, op)                                                                                    \
-    static inline f16x name(f16x a, f16x b)                                                                  \
-    {                                                                                                        \
-        return _mm512_##op##_ps(a, b);                                                                       \
-    }
-static inline f16x f16x_set(float x)
-{
-    return _mm512_set1_ps(x);
-}
-static inline f16x f16x_i8(__m128i codes)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
-}
-static inline f16x f16x_u8(__m128i codes)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
-}
-/* Entries of a table of sixteen. */
-static inline f16x f16x_table(__m128i codes, const float *table)
-{
-    return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), _mm512_loadu_ps(table));
-}
-static inline void f16x_store(float *dst, f16x x)
-{
-    _mm512_storeu_ps(dst, x);
-}
-static inline f16x f16x_load(const float *src)
-{
-    return _mm512_loadu_ps(src);
-}
-static inline f16x f16x_fma(f16x a, f16x b, f16x c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-#else
-typedef struct f16x {
-    __m256 low, high;
-} f16x;
-#define F16X_OP(name, op)                                                                                    \
-    static inline f16x name(f16x a, f16x b)                                                                  \
-    {                                                                                                        \
-        return (f16x){_mm256_##op##_ps(a.low, b.low), _mm256_##op##_ps(a.high, b.high)};                     \
-    }
-static inline f16x f16x_set(float x)
-{
-    return (f16x){_mm256_set1_ps(x), _mm256_set1_ps(x)};
-}
-static inline f16x f16x_i8(__m128i codes)
-{
-    return (f16x){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes)),
-                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(codes, 8)))};
-}
-static inline f16x f16x_u8(__m128i codes)
-{
-    return (f16x){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes)),
-                  _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(codes, 8)))};
-}
-static inline __m256 table_half(__m128i codes, const float *table)
-{
-    const __m256i code = _mm256_cvtepu8_epi32(codes);
-    const __m256 upper = _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)); /* its sign: code is 8 or more */
-    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), code),
-                            _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), code), upper);
-}
-static inline f16x f16x_table(__m128i codes, const float *table)
-{
-    return (f16x){table_half(codes, table), table_half(_mm_srli_si128(codes, 8), table)};
-}
-static inline void f16x_store(float *dst, f16x x)
-{
-    _mm256_storeu_ps(dst, x.low);
-    _mm256_storeu_ps(dst + 8, x.high);
-}
-static inline f16x f16x_load(const float *src)
-{
-    return (f16x){_mm256_loadu_ps(src), _mm256_loadu_ps(src + 8)};
-}
-static inline f16x f16x_fma(f16x a, f16x b, f16x c)
-{
-    return (f16x){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
-}
-#endif
-
-F16X_OP(f16x_mul, mul)
-F16X_OP(f16x_add, add)
-F16X_OP(f16x_sub, sub)
-
 #ifdef OQ_SPAN_BF16
 typedef uint16_t span_number;
+#if defined(__aarch64__)
+static inline void span_put16(span_number *dst, f16x x)
+{
+    for (int i = 0; i < 2; i++) {
+        const bfloat16x8_t half = vcvtq_low_bf16_f32(x.v[2 * i]);
+        vst1q_u16(dst + 8 * i, vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(half, x.v[2 * i + 1])));
+    }
+}
+static inline void span_put32(span_number *dst, f16x low, f16x high)
+{
+    span_put16(dst, low);
+    span_put16(dst + 16, high);
+}
+#else
 static inline void span_put16(span_number *dst, f16x x)
 {
     _mm256_storeu_si256((__m256i *)(void *)dst, (__m256i)_mm512_cvtneps_pbh(x));
@@ -114,6 +37,7 @@ static inline void span_put32(span_number *dst, f16x low, f16x high)
 {
     _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh(high, low));
 }
+#endif
 #else
 typedef float span_number;
 static inline void span_put16(span_number *dst, f16x x)
@@ -131,7 +55,7 @@ static inline void span_put32(span_number *dst, f16x low, f16x high)
 static inline void span_put_row(span_number *dst, const float *src, int64_t n)
 {
 #ifdef OQ_SPAN_BF16
-    for (int64_t i = 0; i < n; i += 16) span_put16(dst + i, _mm512_loadu_ps(src + i));
+    for (int64_t i = 0; i < n; i += 16) span_put16(dst + i, f16x_load(src + i));
 #else
     memcpy(dst, src, (size_t)n * sizeof *src);
 #endif
@@ -139,33 +63,33 @@ static inline void span_put_row(span_number *dst, const float *src, int64_t n)
 
 /* ---- codes of GGUF's blocks -------------------------------------------------------------------------------- */
 
-static inline __m128i codes16(const uint8_t *src)
+static inline b16 codes16(const uint8_t *src)
 {
-    return _mm_loadu_si128((const __m128i *)(const void *)src);
+    return b16_load(src);
 }
 
-static inline __m128i low_nibbles(__m128i bytes)
+static inline b16 low_nibbles(b16 bytes)
 {
-    return _mm_and_si128(bytes, _mm_set1_epi8(15));
+    return b16_and(bytes, b16_set(15));
 }
 
-static inline __m128i high_nibbles(__m128i bytes)
+static inline b16 high_nibbles(b16 bytes)
 {
-    return low_nibbles(_mm_srli_epi16(bytes, 4));
+    return low_nibbles(b16_down(bytes, 4));
 }
 
 /* Two bits of each byte from bit `shift` on. */
-static inline __m128i two_bits(__m128i bytes, int shift)
+static inline b16 two_bits(b16 bytes, int shift)
 {
-    return _mm_and_si128(_mm_srl_epi16(bytes, _mm_cvtsi32_si128(shift)), _mm_set1_epi8(3));
+    return b16_and(b16_down(bytes, shift), b16_set(3));
 }
 
 static inline float f16_at(const uint8_t *at)
 {
-    return _cvtsh_ss(oq_block_u16(at));
+    return f32_of_f16(oq_block_u16(at));
 }
 
-static inline void put_signed(span_number *dst, __m128i low, __m128i high, float scale)
+static inline void put_signed(span_number *dst, b16 low, b16 high, float scale)
 {
     const f16x by = f16x_set(scale);
     span_put32(dst, f16x_mul(f16x_i8(low), by), f16x_mul(f16x_i8(high), by));
@@ -181,7 +105,7 @@ static inline void k_scales(const uint8_t *src, uint64_t *scale, uint64_t *min)
     *min = (uint64_t)(word[1] & six) | (uint64_t)((word[2] >> 4 & four) | (word[1] >> 2 & two)) << 32;
 }
 
-#ifdef OQ_SPAN_BF16
+#if defined(OQ_SPAN_BF16) && !defined(__aarch64__)
 #include "cpu/linear/linear_decode_words.h"
 #else
 #include "cpu/linear/linear_decode_numbers.h"
@@ -211,20 +135,20 @@ static inline void block_q2_k(span_number *dst, const uint8_t *b)
 static inline void block_q3_k(span_number *dst, const uint8_t *b)
 {
     const float d = f16_at(b + 108);
-    const __m128i bit = _mm_set1_epi8(1), four = _mm_set1_epi8(4);
-    __m128i third1 = codes16(b), third2 = codes16(b + 16); /* bit 0 is the next sub-block's */
+    const b16 bit = b16_set(1), four = b16_set(4);
+    b16 third1 = codes16(b), third2 = codes16(b + 16); /* bit 0 is the next sub-block's */
     int8_t scale[16];
     oq_q3_scales_read(b + 96, scale);
     for (int s = 0; s < 8; s++, dst += 32) {
         const uint8_t *const qs = b + 32 + 32 * (s / 4);
-        __m128i one = _mm_slli_epi16(_mm_and_si128(third1, bit), 2);
-        __m128i two = _mm_slli_epi16(_mm_and_si128(third2, bit), 2);
-        one = _mm_or_si128(one, two_bits(codes16(qs), 2 * (s % 4)));
-        two = _mm_or_si128(two, two_bits(codes16(qs + 16), 2 * (s % 4)));
-        third1 = _mm_srli_epi16(third1, 1);
-        third2 = _mm_srli_epi16(third2, 1);
-        one = _mm_sub_epi8(one, four);
-        two = _mm_sub_epi8(two, four);
+        b16 one = b16_up(b16_and(third1, bit), 2);
+        b16 two = b16_up(b16_and(third2, bit), 2);
+        one = b16_or(one, two_bits(codes16(qs), 2 * (s % 4)));
+        two = b16_or(two, two_bits(codes16(qs + 16), 2 * (s % 4)));
+        third1 = b16_down(third1, 1);
+        third2 = b16_down(third2, 1);
+        one = b16_sub(one, four);
+        two = b16_sub(two, four);
         span_put32(dst, f16x_mul(f16x_i8(one), f16x_set(d * (float)scale[2 * s])),
                    f16x_mul(f16x_i8(two), f16x_set(d * (float)scale[2 * s + 1])));
     }
@@ -279,20 +203,9 @@ static inline float power_of(uint8_t byte)
 }
 
 /* Sixteen e4m3 codes; those of NaN become NaN. */
-static inline f16x e4m3_numbers(__m128i bytes)
+static inline f16x e4m3_numbers(b16 bytes)
 {
-    const __m256i top = _mm256_set1_epi16(0x3f80), keep = _mm256_set1_epi16((short)0xbf80);
-    const __m256i nan = _mm256_set1_epi16(0x7e00);
-    __m256i half = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7), keep);
-    const __m256i is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(half, top), top);
-    half = _mm256_or_si256(half, _mm256_and_si256(is_nan, nan));
-#if defined(__AVX512F__)
-    return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
-#else
-    const __m256 up = _mm256_set1_ps(256.0f);
-    return (f16x){_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), up),
-                  _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), up)};
-#endif
+    return f16x_mul(f16x_halves(h16_with_nan(h16_of_e4m3(bytes))), f16x_set(256.0f));
 }
 
 static inline void piece_e4m3(span_number *dst, const uint8_t *codes, int64_t n, float scale)
@@ -313,9 +226,10 @@ static inline void columns_mxfp4(const oq_planes *planes, span_number *dst, int6
 {
     const uint8_t *code = (const uint8_t *)planes->plane[OQ_PLANE_DATA] + (row * k + first) / 2;
     const uint8_t *scale = (const uint8_t *)planes->plane[OQ_PLANE_SCALE] + (row * k + first) / 32;
+    const table16 table = table16_of(oq_e2m1_table);
     for (int64_t i = 0; i < count; i += 32, code += 16) {
         const float by = power_of(*scale++);
-        put_code4(dst + i, code, oq_e2m1_table, by, by);
+        put_code4(dst + i, code, table, by, by);
     }
 }
 
@@ -336,6 +250,7 @@ static inline void columns_nvfp4(const oq_planes *planes, span_number *dst, int6
 {
     const uint8_t *code = (const uint8_t *)planes->plane[OQ_PLANE_DATA] + (row * k + first) / 2;
     const uint8_t *scale = (const uint8_t *)planes->plane[OQ_PLANE_SCALE] + (row * k + first) / 16;
+    const table16 table = table16_of(oq_e2m1_table);
     for (int64_t i = 0; i < count; i += 256, scale += 16) {
         const int64_t many = count - i < 256 ? count - i : 256;
         uint8_t part[16] = {0};
@@ -343,7 +258,7 @@ static inline void columns_nvfp4(const oq_planes *planes, span_number *dst, int6
         memcpy(part, scale, (size_t)many / 16);
         f16x_store(by, f16x_mul(e4m3_numbers(codes16(part)), f16x_set(global)));
         for (int64_t j = 0; j < many; j += 32, code += 16)
-            put_code4(dst + i + j, code, oq_e2m1_table, by[j / 16], by[j / 16 + 1]);
+            put_code4(dst + i + j, code, table, by[j / 16], by[j / 16 + 1]);
     }
 }
 

@@ -1,7 +1,7 @@
 /* linear_decode_words.h -- codes of four and five bits as entries of a table of bf16: what a group's scale (and offset) makes
  * of the numbers that its codes can name is worked out once for the group, and a permutation of words looks 32 codes up. The
  * same operations on the same numbers as code by code, so the same bits. Included by linear_decode_simd.h where numbers are
- * stored as bf16. */
+ * stored as bf16, on x86. */
 #ifndef OQ_CPU_LINEAR_LINEAR_DECODE_WORDS_H
 #define OQ_CPU_LINEAR_LINEAR_DECODE_WORDS_H
 
@@ -193,10 +193,10 @@ static inline void block_q6_k(span_number *dst, const uint8_t *b)
 /* ---- groups of other formats ---- */
 
 /* 32 codes under one scale for each sixteen. */
-static inline void put_code4(span_number *dst, const uint8_t *codes, const float *table, float scale1, float scale2)
+static inline void put_code4(span_number *dst, const uint8_t *codes, table16 table, float scale1, float scale2)
 {
     const __m512i second = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(16), 1);
-    const f16x numbers = f16x_load(table);
+    const f16x numbers = table;
     words_put(dst, words_join(words_in_pairs(codes16(codes)), second),
               words_of_two(f16x_mul(numbers, f16x_set(scale1)), f16x_mul(numbers, f16x_set(scale2))));
 }

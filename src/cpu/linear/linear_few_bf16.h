@@ -161,8 +161,8 @@ OQ_INLINE void pairs_q4_k(const few_piece *p, vf *sums, const int rows)
     for (int64_t i = 0; i < p->count; i += ELEMS, at += BYTES) {
         uint64_t scale, min;
         k_scales(at + 4, &scale, &min);
-        const __m256 by8 = _mm256_mul_ps(_mm256_set1_ps(f16_at(at)), eight_bytes(scale));
-        _mm256_storeu_ps(offset + i / 32, _mm256_mul_ps(_mm256_set1_ps(f16_at(at + 2)), eight_bytes(min)));
+        const __m256 by8 = eight_bytes(scale, f16_at(at));
+        _mm256_storeu_ps(offset + i / 32, eight_bytes(min, f16_at(at + 2)));
         _mm_prefetch((const char *)at + p->ahead, _MM_HINT_T0);
         _mm_prefetch((const char *)at + p->ahead + 64, _MM_HINT_T0);
         OQ_UNROLL

@@ -71,6 +71,62 @@ static inline int few_column(few_kind kind, int bytes, int d, int e)
 
 /* ---- vectors of dwords ----------------------------------------------------------------------------------- */
 
+/* Eight scales. */
+#if defined(__aarch64__)
+typedef vf eight;
+OQ_INLINE eight eight_load(const float *p)
+{
+    return v_load(p);
+}
+OQ_INLINE eight eight_words(uint16x8_t words, const oq_dtype *type)
+{
+    if (type == &oq_dtype_bf16) return v_from_bf16(words);
+    return (vf){f32x4_of_f16(vget_low_u16(words)), f32x4_of_f16(vget_high_u16(words))};
+}
+OQ_INLINE eight eight_of_16(const uint16_t *p, const oq_dtype *type) /* f16 or bf16 */
+{
+    return eight_words(vld1q_u16(p), type);
+}
+OQ_INLINE eight eight_halves(uint64_t halves) /* four of f16, and zeros */
+{
+    return eight_words(vcombine_u16(vcreate_u16(halves), vcreate_u16(0)), &oq_dtype_f16);
+}
+OQ_INLINE eight eight_bytes(uint64_t bytes, float by)
+{
+    const uint16x8_t words = vmovl_u8(vcreate_u8(bytes));
+    return (vf){vmulq_n_f32(vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), by),
+                vmulq_n_f32(vcvtq_f32_u32(vmovl_high_u16(words)), by)};
+}
+OQ_INLINE void eight_store(float *p, eight x)
+{
+    v_store(p, x);
+}
+#else
+typedef __m256 eight;
+OQ_INLINE eight eight_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+OQ_INLINE eight eight_of_16(const uint16_t *p, const oq_dtype *type) /* f16 or bf16 */
+{
+    const __m128i words = b16_load(p);
+    if (type == &oq_dtype_f16) return _mm256_cvtph_ps(words);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16));
+}
+OQ_INLINE eight eight_halves(uint64_t halves) /* four of f16, and zeros */
+{
+    return _mm256_cvtph_ps(b16_eight(halves));
+}
+OQ_INLINE eight eight_bytes(uint64_t bytes, float by)
+{
+    return _mm256_mul_ps(_mm256_set1_ps(by), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b16_eight(bytes))));
+}
+OQ_INLINE void eight_store(float *p, eight x)
+{
+    _mm256_storeu_ps(p, x);
+}
+#endif
+
 #if defined(__AVX512F__)
 typedef __m512i few_dwords;
 typedef __m512 few_table;
@@ -102,9 +158,9 @@ OQ_INLINE few_dwords few_each(int log2) /* lane l: l >> log2 */
     return _mm512_srl_epi32(few_index(1, 1, 0), _mm_cvtsi32_si128(log2));
 }
 /* Lane l: the number at the index of lane l. */
-OQ_INLINE vf few_pick(__m256 eight, few_dwords index)
+OQ_INLINE vf few_pick(eight x, few_dwords index)
 {
-    return _mm512_permutexvar_ps(index, _mm512_castps256_ps512(eight));
+    return _mm512_permutexvar_ps(index, _mm512_castps256_ps512(x));
 }
 /* Sixteen bytes each of VF / 4 blocks. */
 OQ_INLINE few_dwords few_gather(const uint8_t *p, int stride)
@@ -113,6 +169,59 @@ OQ_INLINE few_dwords few_gather(const uint8_t *p, int stride)
     const __m256i high =
         _mm256_inserti128_si256(_mm256_castsi128_si256(codes16(p + 2 * stride)), codes16(p + 3 * stride), 1);
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+#elif defined(__aarch64__)
+typedef struct few_dwords {
+    uint32x4_t a, b;
+} few_dwords;
+typedef uint8x16x4_t few_table; /* the bytes of sixteen numbers */
+OQ_INLINE few_dwords few_load(const void *p)
+{
+    const uint8_t *const at = p;
+    return (few_dwords){vreinterpretq_u32_u8(vld1q_u8(at)), vreinterpretq_u32_u8(vld1q_u8(at + 16))};
+}
+OQ_INLINE few_dwords few_next(few_dwords v)
+{
+    return (few_dwords){vshrq_n_u32(v.a, 4), vshrq_n_u32(v.b, 4)};
+}
+OQ_INLINE few_table few_table_of(const float *t)
+{
+    return vld1q_u8_x4((const uint8_t *)t);
+}
+/* Where the four bytes of number `index` are. */
+OQ_INLINE uint8x16_t few_places(uint32x4_t index)
+{
+    return vreinterpretq_u8_u32(vmlaq_u32(vdupq_n_u32(0x03020100u), index, vdupq_n_u32(0x04040404u)));
+}
+OQ_INLINE float32x4_t few_lookup4(few_table t, uint32x4_t v)
+{
+    return vreinterpretq_f32_u8(vqtbl4q_u8(t, few_places(vandq_u32(v, vdupq_n_u32(15)))));
+}
+OQ_INLINE vf few_lookup(few_table t, few_dwords v)
+{
+    return (vf){few_lookup4(t, v.a), few_lookup4(t, v.b)};
+}
+OQ_INLINE vf few_pick(eight x, few_dwords index)
+{
+    const uint8x16x2_t t = {{vreinterpretq_u8_f32(x.a), vreinterpretq_u8_f32(x.b)}};
+    return (vf){vreinterpretq_f32_u8(vqtbl2q_u8(t, few_places(index.a))),
+                vreinterpretq_f32_u8(vqtbl2q_u8(t, few_places(index.b)))};
+}
+OQ_INLINE few_dwords few_index(int by, int times, int from)
+{
+    uint32_t at[VF];
+    for (int l = 0; l < VF; l++) at[l] = (uint32_t)(l / by * times + from);
+    return few_load(at);
+}
+OQ_INLINE few_dwords few_each(int log2)
+{
+    const few_dwords index = few_index(1, 1, 0);
+    const int32x4_t by = vdupq_n_s32(-log2);
+    return (few_dwords){vshlq_u32(index.a, by), vshlq_u32(index.b, by)};
+}
+OQ_INLINE few_dwords few_gather(const uint8_t *p, int stride)
+{
+    return (few_dwords){vreinterpretq_u32_u8(vld1q_u8(p)), vreinterpretq_u32_u8(vld1q_u8(p + stride))};
 }
 #else
 typedef __m256i few_dwords;
@@ -136,9 +245,9 @@ OQ_INLINE vf few_lookup(few_table t, few_dwords v)
     const __m256 upper = _mm256_castsi256_ps(_mm256_slli_epi32(v, 28)); /* its sign: the code is 8 or more */
     return _mm256_blendv_ps(_mm256_permutevar8x32_ps(t.low, v), _mm256_permutevar8x32_ps(t.high, v), upper);
 }
-OQ_INLINE vf few_pick(__m256 eight, few_dwords index)
+OQ_INLINE vf few_pick(eight x, few_dwords index)
 {
-    return _mm256_permutevar8x32_ps(eight, index);
+    return _mm256_permutevar8x32_ps(x, index);
 }
 OQ_INLINE few_dwords few_index(int by, int times, int from)
 {
@@ -155,11 +264,6 @@ OQ_INLINE few_dwords few_gather(const uint8_t *p, int stride)
     return _mm256_inserti128_si256(_mm256_castsi128_si256(codes16(p)), codes16(p + stride), 1);
 }
 #endif
-
-OQ_INLINE __m256 eight_bytes(uint64_t bytes)
-{
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes)));
-}
 
 /* ---- a piece of a row of W and up to four rows of x ------------------------------------------------------- */
 
@@ -207,13 +311,7 @@ static inline void scales_nested(float *dst, const uint8_t *codes, int64_t at, i
 static inline void scales_16(float *dst, const uint16_t *src, int64_t n, const oq_dtype *type)
 {
     int64_t i = 0;
-    for (; n - i >= 8; i += 8) {
-        const __m128i eight = codes16((const uint8_t *)(src + i));
-        const __m256 wide = type == &oq_dtype_f16
-                                ? _mm256_cvtph_ps(eight)
-                                : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(eight), 16));
-        _mm256_storeu_ps(dst + i, wide);
-    }
+    for (; n - i >= 8; i += 8) eight_store(dst + i, eight_of_16(src + i, type));
     type->to_f32(dst + i, src + i, (size_t)(n - i));
 }
 

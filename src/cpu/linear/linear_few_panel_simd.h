@@ -49,10 +49,6 @@ OQ_INLINE vf stream_lower(stream_bytes v)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
 }
-OQ_INLINE vf stream_i8(const void *p)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
-}
 /* Bytes of words, the first or the second: e4m3 as f16 numbers 2^-8 times as large. */
 OQ_INLINE stream_bytes stream_halves(stream_bytes v, bool second)
 {
@@ -62,6 +58,35 @@ OQ_INLINE stream_bytes stream_halves(stream_bytes v, bool second)
 OQ_INLINE vf stream_half_of(stream_bytes v, int i)
 {
     return _mm512_cvtph_ps(i ? _mm512_extracti64x4_epi64(v, 1) : _mm512_castsi512_si256(v));
+}
+#elif defined(__aarch64__)
+typedef uint32x4x2_t stream_bytes;
+OQ_INLINE stream_bytes stream_load(const void *p)
+{
+    return vld1q_u32_x2((const uint32_t *)p);
+}
+OQ_INLINE vf stream_upper(stream_bytes v)
+{
+    return neon_words(v.val[0], v.val[1], true);
+}
+OQ_INLINE vf stream_lower(stream_bytes v)
+{
+    return neon_words(v.val[0], v.val[1], false);
+}
+OQ_INLINE uint32x4_t stream_halves4(uint32x4_t v, bool second)
+{
+    const int16x8_t words = vreinterpretq_s16_u32(v), at_top = second ? words : vshlq_n_s16(words, 8);
+    const int16x8_t half = vandq_s16(vshrq_n_s16(at_top, 1), vdupq_n_s16((int16_t)0xbf80));
+    return vreinterpretq_u32_s16(half);
+}
+OQ_INLINE stream_bytes stream_halves(stream_bytes v, bool second)
+{
+    return (stream_bytes){{stream_halves4(v.val[0], second), stream_halves4(v.val[1], second)}};
+}
+OQ_INLINE vf stream_half_of(stream_bytes v, int i)
+{
+    const uint16x8_t words = vreinterpretq_u16_u32(v.val[i]);
+    return (vf){f32x4_of_f16(vget_low_u16(words)), f32x4_of_f16(vget_high_u16(words))};
 }
 #else
 typedef __m256i stream_bytes;
@@ -76,10 +101,6 @@ OQ_INLINE vf stream_upper(stream_bytes v)
 OQ_INLINE vf stream_lower(stream_bytes v)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
-}
-OQ_INLINE vf stream_i8(const void *p)
-{
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
 OQ_INLINE stream_bytes stream_halves(stream_bytes v, bool second)
 {
@@ -119,20 +140,20 @@ OQ_INLINE void stream_body(vf (*sum)[2], const stream_run *r, stream_kind kind, 
         for (int64_t k = 0; k < r->count; k += 2, at += 2 * STREAM_NR) {
             const stream_bytes v = stream_load(at);
             const stream_bytes even = stream_halves(v, false), odd = stream_halves(v, true);
-            _mm_prefetch(at + STREAM_AHEAD, _MM_HINT_T0);
+            oq_fetch(at + STREAM_AHEAD);
             stream_add(sum, r, k, stream_half_of(even, 0), stream_half_of(odd, 0), rows);
             stream_add(sum, r, k + 1, stream_half_of(even, 1), stream_half_of(odd, 1), rows);
         }
     } else if (kind == STREAM_BF16) {
         for (int64_t k = 0; k < r->count; k++, at += 2 * STREAM_NR) {
             const stream_bytes v = stream_load(at);
-            _mm_prefetch(at + STREAM_AHEAD, _MM_HINT_T0);
+            oq_fetch(at + STREAM_AHEAD);
             stream_add(sum, r, k, stream_lower(v), stream_upper(v), rows);
         }
     } else if (kind == STREAM_I8) {
         for (int64_t k = 0; k < r->count; k++, at += STREAM_NR) {
-            _mm_prefetch(at + STREAM_AHEAD, _MM_HINT_T0);
-            stream_add(sum, r, k, stream_i8(at), stream_i8(at + VF), rows);
+            oq_fetch(at + STREAM_AHEAD);
+            stream_add(sum, r, k, v_load_i8(at), v_load_i8(at + VF), rows);
         }
     } else {
         for (int64_t k = 0; k < r->count; k++, at += 4 * STREAM_NR) {

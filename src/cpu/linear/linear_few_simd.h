@@ -35,8 +35,8 @@ OQ_INLINE void codes_body(const few_piece *p, vf *acc, const int rows, const boo
         const float *const x = (const float *)p->x + i;
         few_dwords v = few_load(at);
         vf sum[FEW_ROWS];
-        _mm_prefetch((const char *)at + p->ahead, _MM_HINT_T0);
-        const vf from = offsets ? few_pick(_mm256_loadu_ps(s.offset + (i >> shift)), index) : v_zero();
+        oq_fetch((const char *)at + p->ahead);
+        const vf from = offsets ? few_pick(eight_load(s.offset + (i >> shift)), index) : v_zero();
         OQ_UNROLL
         for (int e = 0; e < FEW_STEPS; e++, v = few_next(v)) {
             vf w = few_lookup(table, v);
@@ -47,7 +47,7 @@ OQ_INLINE void codes_body(const few_piece *p, vf *acc, const int rows, const boo
                 sum[m] = e ? v_fma(w, xm, sum[m]) : v_mul(w, xm);
             }
         }
-        const vf by = few_pick(_mm256_loadu_ps(s.scale + (i >> shift)), index);
+        const vf by = few_pick(eight_load(s.scale + (i >> shift)), index);
         OQ_UNROLL
         for (int m = 0; m < rows; m++) acc[m] = v_fma(sum[m], by, acc[m]);
     }
@@ -65,10 +65,10 @@ OQ_INLINE void q4_0_body(const few_piece *p, vf *acc, const int rows)
         few_dwords v = few_gather(at + 2, BYTES);
         uint64_t halves = 0;
         vf sum[FEW_ROWS];
-        _mm_prefetch((const char *)at + p->ahead, _MM_HINT_T0);
+        oq_fetch((const char *)at + p->ahead);
         OQ_UNROLL
         for (int b = 0; b < BLOCKS; b++) halves |= (uint64_t)oq_block_u16(at + b * BYTES) << 16 * b;
-        const __m256 scales = _mm256_cvtph_ps(_mm_cvtsi64_si128((long long)halves));
+        const eight scales = eight_halves(halves);
         OQ_UNROLL
         for (int e = 0; e < FEW_STEPS; e++, v = few_next(v)) {
             const vf w = few_lookup(table, v);
@@ -98,10 +98,10 @@ OQ_INLINE void q4_k_body(const few_piece *p, vf *acc, const int rows)
     for (int64_t i = 0; i < p->count; i += ELEMS, at += BYTES) {
         uint64_t scale, min;
         k_scales(at + 4, &scale, &min);
-        const __m256 by8 = _mm256_mul_ps(_mm256_set1_ps(f16_at(at)), eight_bytes(scale));
-        const __m256 less8 = _mm256_mul_ps(_mm256_set1_ps(f16_at(at + 2)), eight_bytes(min));
-        _mm_prefetch((const char *)at + p->ahead, _MM_HINT_T0);
-        _mm_prefetch((const char *)at + p->ahead + 64, _MM_HINT_T0);
+        const eight by8 = eight_bytes(scale, f16_at(at));
+        const eight less8 = eight_bytes(min, f16_at(at + 2));
+        oq_fetch((const char *)at + p->ahead);
+        oq_fetch((const char *)at + p->ahead + 64);
         OQ_UNROLL
         for (int j = 0; j < 4 / PAIRS; j++) {
             const float *const x = (const float *)p->x + i + j * FEW_RUN;
@@ -126,16 +126,6 @@ OQ_INLINE void q4_k_body(const few_piece *p, vf *acc, const int rows)
     for (int m = 0; m < rows; m++) acc[m] = v_add(acc[m], odd[m]);
 }
 
-/* VF codes each. */
-OQ_INLINE vf few_i8(const uint8_t *p)
-{
-#if defined(__AVX512F__)
-    return f16x_i8(codes16(p));
-#else
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
-#endif
-}
-
 OQ_INLINE void q8_0_body(const few_piece *p, vf *acc, const int rows)
 {
     enum { BYTES = 34, ELEMS = 32 };
@@ -144,10 +134,10 @@ OQ_INLINE void q8_0_body(const few_piece *p, vf *acc, const int rows)
     for (int64_t i = 0; i < p->count; i += ELEMS, at += BYTES) {
         const vf by = v_set(f16_at(at));
         vf sum[FEW_ROWS];
-        _mm_prefetch((const char *)at + p->ahead, _MM_HINT_T0);
+        oq_fetch((const char *)at + p->ahead);
         OQ_UNROLL
         for (int e = 0; e < ELEMS / VF; e++) {
-            const vf w = few_i8(at + 2 + e * VF);
+            const vf w = v_load_i8(at + 2 + e * VF);
             OQ_UNROLL
             for (int m = 0; m < rows; m++) {
                 const vf xm = v_load((const float *)p->x + i + m * few_ld(rows, 4) + e * VF);
@@ -159,40 +149,23 @@ OQ_INLINE void q8_0_body(const few_piece *p, vf *acc, const int rows)
     }
 }
 
-/* e4m3 codes to f16 numbers 2^-8 times as large. */
+/* The vectors of sixteen numbers; which codes are NaN. */
+OQ_INLINE vf few_part(f16x x, int i)
+{
 #if defined(__AVX512F__)
-OQ_INLINE __m512i few_halves(const uint8_t *p)
-{
-    const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p));
-    return _mm512_and_si512(_mm512_slli_epi16(wide, 7), _mm512_set1_epi16((short)0xbf80));
-}
-OQ_INLINE vf few_half_of(__m512i halves, int e)
-{
-    return _mm512_cvtph_ps(e ? _mm512_extracti64x4_epi64(halves, 1) : _mm512_castsi512_si256(halves));
-}
-OQ_INLINE __m256i few_nans(const uint8_t *p)
-{
-    const __m256i top = _mm256_set1_epi8(0x7f), v = _mm256_loadu_si256((const __m256i *)(const void *)p);
-    return _mm256_cmpeq_epi8(_mm256_and_si256(v, top), top);
-}
-enum { FEW_HALVES = 32 };
+    (void)i;
+    return x;
+#elif defined(__aarch64__)
+    return (vf){x.v[2 * i], x.v[2 * i + 1]};
 #else
-OQ_INLINE __m256i few_halves(const uint8_t *p)
-{
-    const __m256i wide = _mm256_cvtepi8_epi16(codes16(p));
-    return _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbf80));
-}
-OQ_INLINE vf few_half_of(__m256i halves, int e)
-{
-    return _mm256_cvtph_ps(e ? _mm256_extracti128_si256(halves, 1) : _mm256_castsi256_si128(halves));
-}
-OQ_INLINE __m256i few_nans(const uint8_t *p)
-{
-    const __m256i top = _mm256_set1_epi8(0x7f), v = _mm256_loadu_si256((const __m256i *)(const void *)p);
-    return _mm256_cmpeq_epi8(_mm256_and_si256(v, top), top);
-}
-enum { FEW_HALVES = 16 };
+    return i ? x.high : x.low;
 #endif
+}
+OQ_INLINE b16 few_nans(const uint8_t *p)
+{
+    const b16 top = b16_set(0x7f);
+    return b16_equal(b16_and(codes16(p), top), top);
+}
 
 /* A NaN code makes its row of W NaN whatever x is, so it is looked for beside the product. */
 OQ_INLINE void mxfp8_body(const few_piece *p, vf *acc, const int rows)
@@ -201,15 +174,15 @@ OQ_INLINE void mxfp8_body(const few_piece *p, vf *acc, const int rows)
     const int64_t from = p->row * p->spec->k + p->first;
     const uint8_t *const codes = (const uint8_t *)p->planes->plane[OQ_PLANE_DATA] + from;
     const uint8_t *const scale = (const uint8_t *)p->planes->plane[OQ_PLANE_SCALE] + from / GROUP;
-    __m256i nan = _mm256_setzero_si256();
+    b16 nan = b16_set(0);
     for (int64_t i = 0; i < p->count; i += GROUP) {
         const vf by = v_mul(v_set(power_of(scale[i / GROUP])), v_set(256.0f));
         vf sum[FEW_ROWS];
-        if (i % 64 == 0) _mm_prefetch((const char *)codes + i + p->ahead, _MM_HINT_T0);
-        nan = _mm256_or_si256(nan, few_nans(codes + i));
+        if (i % 64 == 0) oq_fetch((const char *)codes + i + p->ahead);
+        nan = b16_or(nan, b16_or(few_nans(codes + i), few_nans(codes + i + 16)));
         OQ_UNROLL
         for (int e = 0; e < GROUP / VF; e++) {
-            const vf w = few_half_of(few_halves(codes + i + e * VF / FEW_HALVES * FEW_HALVES), e & 1);
+            const vf w = few_part(f16x_halves(h16_of_e4m3(codes16(codes + i + e * VF / 16 * 16))), e & 1);
             OQ_UNROLL
             for (int m = 0; m < rows; m++) {
                 const vf xm = v_load((const float *)p->x + i + m * few_ld(rows, 4) + e * VF);
@@ -219,7 +192,7 @@ OQ_INLINE void mxfp8_body(const few_piece *p, vf *acc, const int rows)
         OQ_UNROLL
         for (int m = 0; m < rows; m++) acc[m] = v_fma(sum[m], by, acc[m]);
     }
-    if (!_mm256_testz_si256(nan, nan))
+    if (b16_any(nan))
         for (int m = 0; m < rows; m++) acc[m] = v_set(oq_f32_from_bits(0x7fc00000u));
 }
 

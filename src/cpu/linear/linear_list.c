@@ -33,6 +33,16 @@ const oq_linear_kernel *const oq_cpu_linear_list[] = {
     &oq_linear_around_avx512,
     &oq_linear_around_avxvnni,
     &oq_linear_around_avx2,
+#elif defined(__aarch64__)
+    &oq_linear_wi8_ai8_i8mm,    &oq_linear_wi8_ai8_dotprod,
+    &oq_linear_wi8_ai8_neon,    &oq_linear_wbf16_abf16_bf16,
+    &oq_linear_wfp8_abf16_bf16, &oq_linear_wfp8_afp8_bf16,
+    &oq_linear_wi8_abf16_bf16,  &oq_linear_wf32_af32_neon,
+    &oq_linear_wbf16_af32_neon, &oq_linear_wfp8_af32_neon,
+    &oq_linear_wfp8_afp8_neon,  &oq_linear_wi8_af32_neon,
+    &oq_linear_wany_abf16_bf16, &oq_linear_wany_af32_neon,
+    &oq_linear_around_bf16,     &oq_linear_around_i8mm,
+    &oq_linear_around_dotprod,  &oq_linear_around_neon,
 #endif
     &oq_linear_wany_aany_ref,
     NULL,

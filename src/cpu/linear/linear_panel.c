@@ -48,7 +48,7 @@ void oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *s
     size_t at = 0;
     out->input_scale = place(&at, spec->scheme.act_scale == OQ_ACT_STATIC_TENSOR ? sizeof(float) : 0);
     out->col_scale = place(&at, scaled && !blocks ? columns * sizeof(float) : 0);
-    out->correction = place(&at, engine->step == 4 ? columns * sizeof(int32_t) : 0);
+    out->correction = place(&at, engine->offset ? columns * sizeof(int32_t) : 0);
     out->block_scale = place(&at, n_blocks * sizeof(float));
     out->panels = place(&at, (size_t)out->n_panels * out->panel_bytes);
     out->total = at;
@@ -82,6 +82,9 @@ static void pack_panel(const oq_panel_engine *engine, const oq_panel_layout *l, 
             case 2:
                 memcpy(at + i * stride, src + 2 * i, 2);
                 break;
+            case 8:
+                memcpy(at + i * stride, src + 8 * i, 8);
+                break;
             default:
                 memcpy(at + i * stride, src + 4 * i, 4);
                 break;
@@ -97,7 +100,7 @@ static void pack_corrections(const oq_panel_engine *engine, int32_t *dst, const 
     for (int64_t c = 0; c < n; c++) {
         int32_t sum = 0;
         for (int64_t i = 0; i < k; i++) sum += w[c * k + i];
-        dst[c] = 128 * sum;
+        dst[c] = engine->offset * sum;
     }
 }
 
@@ -135,7 +138,7 @@ void oq_panel_pack(const oq_panel_engine *engine, void *dst, const oq_planes *sr
     if (spec->scheme.weight->element == &oq_dtype_f8_e4m3)
         move_nan_to_scales((float *)(at + (l.block_cols ? l.block_scale : l.col_scale)),
                            (const uint8_t *)data, spec, l.block_cols);
-    if (engine->step == 4)
+    if (engine->offset)
         pack_corrections(engine, (int32_t *)(at + l.correction), (const int8_t *)data, spec->n, spec->k);
     for (int64_t p = 0; p < l.n_panels; p++) {
         const int64_t first = p * engine->nr, columns = oq_min_i64(engine->nr, spec->n - first);
@@ -275,7 +278,7 @@ static void job_init(oq_panel_job *job, const oq_panel_engine *engine, const oq_
     else if (spec->scheme.weight->planes & 1u << OQ_PLANE_SCALE)
         job->col_scale = (const float *)(packed + l->col_scale);
     job->scaled = engine->scaled && l->block_cols;
-    if (engine->step == 4) job->correction = (const int32_t *)(packed + l->correction);
+    if (engine->offset) job->correction = (const int32_t *)(packed + l->correction);
     job->panels = packed + l->panels;
 }
 

@@ -33,6 +33,7 @@ typedef struct oq_panel_engine {
     int pack_step; /* neighbouring k of one column that stand together in a panel at rest; 0: at rest are the format's
                       planes as they are (job->planes), decode builds panels from them */
     bool integers; /* accumulators are int32 */
+    int offset;    /* what x's codes are stored with, 128 as u8 for i8: taken off again by `correction` */
     const oq_dtype *plain;       /* rows of this type are A as they are, where activations stay plain; NULL: none */
     const oq_panel_micro *micro; /* [mr + 1], indexed by the number of rows; [0] unused */
     /* The same where a panel's columns share a scale for each OQ_PANEL_BLOCK_K of k, and rows of x may have one, too (behind
@@ -71,7 +72,7 @@ struct oq_panel_job {
     oq_panel_layout        layout;
     const float   *input_scale;  /* static activations, else NULL */
     const float   *col_scale;    /* [n_panels * nr]; NULL: no column scales */
-    const int32_t *correction;   /* [n_panels * nr]: 128 * sum of codes, for u8 activations */
+    const int32_t *correction;   /* [n_panels * nr]: offset * sum of codes; NULL: no offset */
     const float   *block_scale;  /* [n / block_n][k / 128], folded in by decode; NULL: none */
     const char    *panels;
     oq_planes      planes;       /* of a canonical engine */
@@ -112,6 +113,8 @@ void oq_panel_store_avx512(const oq_panel_job *job, const void *c, const void *s
                            int64_t count);
 void oq_panel_store_avx512bf16(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row,
                                int64_t count);
+void oq_panel_store_neon(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row,
+                         int64_t count);
 
 /* An engine's functions of oq_linear_kernel: the kernels of one engine differ in what they accept. */
 #define OQ_PANEL_ENGINE_DECLARE(name)                                                                        \
@@ -159,9 +162,16 @@ OQ_PANEL_ENGINE_DECLARE(i8_avxvnni);
 OQ_PANEL_ENGINE_DECLARE(i8_avx512vnni);
 OQ_PANEL_ENGINE_DECLARE(bf16_amx);
 OQ_PANEL_ENGINE_DECLARE(i8_amx);
+OQ_PANEL_ENGINE_DECLARE(f32_neon);
+OQ_PANEL_ENGINE_DECLARE(any_neon);
+OQ_PANEL_ENGINE_DECLARE(i8_neon);
+OQ_PANEL_ENGINE_DECLARE(i8_dotprod);
+OQ_PANEL_ENGINE_DECLARE(i8_i8mm);
+OQ_PANEL_ENGINE_DECLARE(bf16_bf16);
+OQ_PANEL_ENGINE_DECLARE(any_bf16);
 
 /* Does a product of m rows of BF16 round weights to bf16 once? Fewer keep what they are. */
-bool oq_panel_any_avx512bf16_rounds(const oq_linear_spec *spec, int64_t m);
+bool oq_panel_any_pairs_rounds(const oq_linear_spec *spec, int64_t m);
 
 /* ---- what kernels accept ------------------------------------------------------------------------------- */
 

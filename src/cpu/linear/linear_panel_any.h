@@ -76,27 +76,6 @@ static inline void any_prologue(const oq_panel_job *job, int64_t row)
 
 /* ---- panels -------------------------------------------------------------------------------------------- */
 
-/* dst[i][j] = src[j][i] for 8 x 8 numbers; rows of src are OQ_PANEL_CHUNK apart, those of dst nr. */
-static inline void transpose8(float *dst, const float *src, int64_t nr)
-{
-    __m256 r[8], t[8];
-    for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(src + i * OQ_PANEL_CHUNK);
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    for (int i = 0; i < 4; i++) {
-        _mm256_storeu_ps(dst + i * nr, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-        _mm256_storeu_ps(dst + (i + 4) * nr, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-    }
-}
-
 /* Eight columns of W at a time: decoded along k, then turned. Columns and k that are not there are zero. */
 static inline const void *any_decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first,
                                      int64_t count, int64_t nr)
@@ -112,7 +91,7 @@ static inline const void *any_decode(const oq_panel_job *job, void *buffer, int6
             if (have > 0) decode_columns(spec, &job->planes, at, row, first, have);
             for (int64_t i = have > 0 ? have : 0; i < (count + 7) / 8 * 8; i++) at[i] = 0.0f;
         }
-        for (int64_t i = 0; i < count; i += 8) transpose8(dst + i * nr + c, rows + i, nr);
+        for (int64_t i = 0; i < count; i += 8) v_transpose8(dst + i * nr + c, nr, rows + i, OQ_PANEL_CHUNK);
     }
     return buffer;
 }

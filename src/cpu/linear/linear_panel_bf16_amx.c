@@ -7,4 +7,4 @@ AMX_MICRO_TABLE(micro_bf16, oq_amx_dot_bf16)
 
 static const oq_panel_engine engine = PAIRS_ENGINE(AMX_MR, micro_bf16, AMX_ENGINE);
 
-PAIRS_ENGINE_DEFINE(bf16_amx, &engine)
+PAIRS_ENGINE_DEFINE(bf16_amx, &engine, &engine_f32)

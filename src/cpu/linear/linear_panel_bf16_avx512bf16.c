@@ -95,4 +95,4 @@ MICRO_SCALED_TABLE(scaled_bf16, "vdpbf16ps")
 static const oq_panel_engine engine =
     PAIRS_ENGINE(12, micro_bf16, .scaled = scaled_bf16, .few = few, .few_rows = few_rows);
 
-PAIRS_ENGINE_DEFINE(bf16_avx512bf16, &engine)
+PAIRS_ENGINE_DEFINE(bf16_avx512bf16, &engine, &engine_f32)

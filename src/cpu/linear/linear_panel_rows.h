@@ -4,12 +4,16 @@
 #ifndef OQ_CPU_LINEAR_LINEAR_PANEL_ROWS_H
 #define OQ_CPU_LINEAR_LINEAR_PANEL_ROWS_H
 
-#include <immintrin.h>
 #include <string.h>
 
 #include "cpu/linear/linear_panel.h"
+#include "cpu/vec/sixteen.h"
 #include "cpu/vec/vec.h"
 #include "format/float8.h"
+
+#ifndef OQ_PANEL_WIDE
+#define OQ_PANEL_WIDE 0 /* panels of 32 columns, not 16 */
+#endif
 
 enum { ROW_CHUNK = 512 }; /* columns that a row is treated by where it is not kept as f32 */
 
@@ -119,7 +123,13 @@ static inline void f32_prologue(const oq_panel_job *job, int64_t row)
     job->row_scale[row] = scale;
 }
 
-/* ---- rows of x as integers: codes in [-128, 127], as i16 or as u8 with 128 added ----------------------- */
+/* ---- rows of x as integers: codes in [-128, 127], as i16, as i8 (NEON) or as u8 with 128 added (x86) ----- */
+
+#if defined(__aarch64__)
+enum { CODES_ZERO = 0 };
+#else
+enum { CODES_ZERO = 0x80 };
+#endif
 
 /* VF numbers within +-2^31 of [-128, 127] to the nearest (even) code there. */
 OQ_INLINE void codes_put(char *dst, vf v, bool wide)
@@ -130,6 +140,12 @@ OQ_INLINE void codes_put(char *dst, vf v, bool wide)
     const __m128i codes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v));
     (void)wide;
     _mm_storeu_si128((__m128i *)(void *)dst, _mm_xor_si128(codes, _mm_set1_epi8((char)0x80)));
+#elif defined(__aarch64__)
+    const int16x8_t words = vcombine_s16(vqmovn_s32(vcvtnq_s32_f32(v.a)), vqmovn_s32(vcvtnq_s32_f32(v.b)));
+    if (wide)
+        vst1q_s16((int16_t *)(void *)dst, words);
+    else
+        vst1_s8((int8_t *)dst, vqmovn_s16(words));
 #else
     const __m256i ints = _mm256_cvtps_epi32(v);
     const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(ints), _mm256_extracti128_si256(ints, 1));
@@ -170,7 +186,7 @@ static inline int_rule int_rule_of(const oq_panel_job *job, int64_t row, int64_t
     return (int_rule){factor, amax / top, false};
 }
 
-/* i16 codes are for AVX2 alone. */
+/* i16 codes are for AVX2 and the first NEON. */
 static inline void int_prologue(const oq_panel_job *job, int64_t row, bool wide)
 {
     const oq_tensor *const x = &job->args->x;
@@ -180,7 +196,7 @@ static inline void int_prologue(const oq_panel_job *job, int64_t row, bool wide)
     const bool none = rule.factor != rule.factor;
     const int64_t start = none ? 0 : bytes;
     job->row_scale[row] = rule.scale;
-    memset(a + start, wide ? 0 : 0x80, (size_t)(job->layout.depth * 4 - start));
+    memset(a + start, wide ? 0 : CODES_ZERO, (size_t)(job->layout.depth * 4 - start));
     if (none) return;
     if (rule.divide)
         codes_row(a, x, from, k, v_set(rule.factor), true, wide);
@@ -190,36 +206,17 @@ static inline void int_prologue(const oq_panel_job *job, int64_t row, bool wide)
 
 /* ---- pieces of panels ---------------------------------------------------------------------------------- */
 
-/* dst[k][column] = code * scale[column] for `rows` of k and two vectors of columns: the engine's nr. Shifted by 7, an
- * e4m3 code is the f16 number 2^-8 times as large (also the subnormal ones, which the conversion takes at full speed).
+/* dst[k][column] = code * scale[column] for `rows` of k and the engine's nr columns, through f16 (also the subnormal
+ * codes, which the conversion takes at full speed).
  * NaN codes do not come here: packing turned them into NaN scales. */
 static inline void decode_e4m3(float *restrict dst, const uint8_t *restrict src, int64_t rows,
                                const float *scale)
 {
-    const __m256i mask = _mm256_set1_epi16((short)0xbf80);
-#if OQ_PANEL_WIDE
-    const __m512 up = _mm512_set1_ps(256.0f);
-    const __m512 by[2] = {_mm512_mul_ps(_mm512_loadu_ps(scale), up),
-                          _mm512_mul_ps(_mm512_loadu_ps(scale + 16), up)};
-    for (int64_t i = 0; i < 2 * rows; i++) {
-        const __m256i wide =
-            _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(src + 16 * i)));
-        const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), mask);
-        _mm512_storeu_ps(dst + 16 * i, _mm512_mul_ps(_mm512_cvtph_ps(half), by[i & 1]));
-    }
-#else
-    const __m256 up = _mm256_set1_ps(256.0f);
-    const __m256 low = _mm256_mul_ps(_mm256_loadu_ps(scale), up);
-    const __m256 high = _mm256_mul_ps(_mm256_loadu_ps(scale + 8), up);
-    for (int64_t i = 0; i < rows; i++) {
-        const __m256i wide =
-            _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(src + 16 * i)));
-        const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), mask);
-        _mm256_storeu_ps(dst + 16 * i, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), low));
-        _mm256_storeu_ps(dst + 16 * i + 8,
-                         _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), high));
-    }
-#endif
+    enum { WIDTH = OQ_PANEL_WIDE + 1 }; /* sixteens of columns */
+    const f16x up = f16x_set(256.0f), low = f16x_mul(f16x_load(scale), up);
+    const f16x by[2] = {low, f16x_mul(f16x_load(scale + 16 * (WIDTH - 1)), up)};
+    for (int64_t i = 0; i < WIDTH * rows; i++)
+        f16x_store(dst + 16 * i, f16x_mul(f16x_halves(h16_of_e4m3(b16_load(src + 16 * i))), by[i % WIDTH]));
 }
 
 /* Scales of a panel's columns in block `block` of k; columns beyond n hold zeros and need only a number. */

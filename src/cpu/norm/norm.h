@@ -19,9 +19,11 @@ oq_moments oq_moments_join(const oq_norm_args *a, int64_t g);
 /* Puts the fast versions over what the table holds. */
 void oq_norm_init_avx2(oq_ops *ops);
 void oq_norm_init_avx512(oq_ops *ops);
+void oq_norm_init_neon(oq_ops *ops);
 
 /* Rows [first, end) through the steps of `a`, on this thread: for products that do them on the way. */
 void oq_rows_walk_avx2(const oq_rows_args *a, int64_t first, int64_t end);
 void oq_rows_walk_avx512(const oq_rows_args *a, int64_t first, int64_t end);
+void oq_rows_walk_neon(const oq_rows_args *a, int64_t first, int64_t end);
 
 #endif

@@ -13,10 +13,6 @@
 
 #include "base/size.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 enum {
     ROUNDS = 6,       /* the kinds take turns: a neighbour disturbs all of them */
     TURN_NS = 250000, /* least time of one turn */
@@ -56,6 +52,19 @@ static work_fn work_of(oq_cpu_rate_kind kind, uint64_t features)
         return features & OQ_CPU_AMX ? oq_rate_bf16_amx : NULL;
     case OQ_RATE_AMX_INT8:
         return features & OQ_CPU_AMX ? oq_rate_i8_amx : NULL;
+    default:
+        break;
+    }
+#elif defined(__aarch64__)
+    switch (kind) {
+    case OQ_RATE_F32:
+        return features & OQ_CPU_NEON ? oq_rate_f32_neon : NULL;
+    case OQ_RATE_BF16:
+        return features & OQ_CPU_BF16 ? oq_rate_bf16_bf16 : NULL;
+    case OQ_RATE_INT8:
+        return features & OQ_CPU_I8MM      ? oq_rate_i8_i8mm
+               : features & OQ_CPU_DOTPROD ? oq_rate_i8_dotprod
+                                           : NULL;
     default:
         break;
     }
@@ -103,8 +112,8 @@ uint64_t oq_cpu_rates_slower(uint64_t probed, const oq_cpu_rates *r)
 {
     const double *const g = r->gflops;
     uint64_t slower = 0;
-    if (g[OQ_RATE_BF16] < g[OQ_RATE_F32]) slower |= OQ_CPU_AVX512BF16;
-    if (g[OQ_RATE_INT8] < g[OQ_RATE_F32]) slower |= OQ_CPU_AVX512VNNI;
+    if (g[OQ_RATE_BF16] < g[OQ_RATE_F32]) slower |= OQ_CPU_AVX512BF16 | OQ_CPU_BF16;
+    if (g[OQ_RATE_INT8] < g[OQ_RATE_F32]) slower |= OQ_CPU_AVX512VNNI | OQ_CPU_DOTPROD | OQ_CPU_I8MM;
     if (g[OQ_RATE_AMX_BF16] < fmax(g[OQ_RATE_BF16], g[OQ_RATE_F32]) || g[OQ_RATE_AMX_INT8] < g[OQ_RATE_INT8])
         slower |= OQ_CPU_AMX;
     return probed & slower;
@@ -162,15 +171,9 @@ bool oq_cpu_rates_parse(const char *text, const char *key, oq_cpu_rates *out)
 /* Make, family, model and stepping, what may be used of it, and the version of the tiles that were timed. */
 static void make_key(uint64_t features, char *out, size_t n)
 {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    char make[13] = "";
-#if defined(__x86_64__)
-    if (__get_cpuid(0, &a, &b, &c, &d)) {
-        memcpy(make, &b, 4), memcpy(make + 4, &d, 4), memcpy(make + 8, &c, 4);
-        __get_cpuid(1, &a, &b, &c, &d);
-    }
-#endif
-    snprintf(out, n, "%s %08x features %" PRIx64 " omniq %s 1", make, a, features, OQ_VERSION_STRING);
+    char make[32];
+    oq_cpu_make(make, sizeof make);
+    snprintf(out, n, "%s features %" PRIx64 " omniq %s 1", make, features, OQ_VERSION_STRING);
 }
 
 /* FNV-1a of the key names the file: one for each kind of machine that shares a home. */

@@ -35,5 +35,9 @@ void oq_rate_bf16_avx512bf16(oq_rate_work *w);
 void oq_rate_i8_avx512vnni(oq_rate_work *w);
 void oq_rate_bf16_amx(oq_rate_work *w);
 void oq_rate_i8_amx(oq_rate_work *w);
+void oq_rate_f32_neon(oq_rate_work *w);
+void oq_rate_bf16_bf16(oq_rate_work *w);
+void oq_rate_i8_dotprod(oq_rate_work *w);
+void oq_rate_i8_i8mm(oq_rate_work *w);
 
 #endif

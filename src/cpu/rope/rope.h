@@ -9,5 +9,6 @@ void oq_rope_ref(oq_device *d, const oq_rope_args *a);
 /* Puts the fast versions over what the table holds. */
 void oq_rope_init_avx2(oq_ops *ops);
 void oq_rope_init_avx512(oq_ops *ops);
+void oq_rope_init_neon(oq_ops *ops);
 
 #endif

@@ -1,8 +1,8 @@
 /* tile.h -- the product that attention and convolution share: a few rows of A, broadcast dword by dword, times a
  * packed panel of B, summed in f32 registers (12 x 2 vectors of 16, or 6 x 2 of 8).
  *
- * A dword of A is one f32 (TILE_STEP 1), a pair of bf16 that vdpbf16ps multiplies (TILE_STEP 2) or four u8 times four i8
- * with sums in i32 (TILE_STEP 4); the panel has the same dwords of each column side by side. The file that includes this sets TILE_STEP; tile_amx.h gives the same
+ * A dword of A is one f32 (TILE_STEP 1), a pair of bf16 (TILE_STEP 2) or four bytes with sums in i32 (TILE_STEP 4: u8 times
+ * i8); the panel has the same dwords of each column side by side. The file that includes this sets TILE_STEP; tile_amx.h gives the same
  * functions over matrix tiles. */
 #ifndef OQ_CPU_TILE_H
 #define OQ_CPU_TILE_H
@@ -46,10 +46,9 @@ OQ_INLINE void tile_end(void)
 OQ_INLINE vf tile_dot(vf x, vf b, vf sum)
 {
 #if TILE_STEP == 2
-    return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_castps_si512(x), (__m512bh)_mm512_castps_si512(b));
+    return v_dot_bf16(x, b, sum);
 #elif TILE_STEP == 4
-    return _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_castps_si512(sum), _mm512_castps_si512(x),
-                                                   _mm512_castps_si512(b)));
+    return v_dot_bytes(x, b, sum);
 #else
     return v_fma(x, b, sum);
 #endif

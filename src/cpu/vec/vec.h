@@ -1,13 +1,18 @@
-/* vec.h -- one vector of floats, 8 or 16 lanes, so that a kernel's body is written once and compiled for AVX2
- * and for AVX-512 (by the suffix of the file that includes it). Loads and stores convert BF16; a count below
+/* vec.h -- one vector of floats, 8 or 16 lanes, so that a kernel's body is written once and compiled for AVX2, for
+ * AVX-512 and for NEON (by the suffix of the file that includes it). Loads and stores convert BF16; a count below
  * VF touches that many elements and not one more. */
 #ifndef OQ_CPU_VEC_H
 #define OQ_CPU_VEC_H
 
-#include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#else
+#include <immintrin.h>
+#endif
 
 #ifdef __clang__
 #define OQ_UNROLL _Pragma("clang loop unroll(full)")
@@ -18,6 +23,8 @@
 
 #if defined(__AVX512F__)
 #include "cpu/vec/vec_512.h"
+#elif defined(__aarch64__)
+#include "cpu/vec/vec_neon.h"
 #else
 #include "cpu/vec/vec_256.h"
 #endif
@@ -50,7 +57,14 @@ OQ_INLINE vf v_param(const float *p, int64_t at, int64_t n, float absent)
     return n >= VF ? v_load(p + at) : v_load_n(p + at, n);
 }
 
-/* out[r * out_ld + c] = in[c * in_ld + r] for 8 x 8 floats, with 256-bit vectors in both instruction sets. */
+/* Fetched before it is needed, into the first cache level. */
+OQ_INLINE void oq_fetch(const void *p)
+{
+    __builtin_prefetch(p, 0, 3);
+}
+
+#if !defined(__aarch64__)
+/* out[r * out_ld + c] = in[c * in_ld + r] for 8 x 8 floats, with 256-bit vectors in both instruction sets of x86. */
 OQ_INLINE void v_transpose8(float *out, int64_t out_ld, const float *in, int64_t in_ld)
 {
     __m256 a[8], b[8];
@@ -74,5 +88,6 @@ OQ_INLINE void v_transpose8(float *out, int64_t out_ld, const float *in, int64_t
         _mm256_storeu_ps(out + (i + 4) * out_ld, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
     }
 }
+#endif
 
 #endif

@@ -116,6 +116,12 @@ OQ_INLINE void v_store_n(float *p, int64_t n, vf x)
     _mm256_maskstore_ps(p, v_mask(n), x);
 }
 
+/* VF signed bytes. */
+OQ_INLINE vf v_load_i8(const void *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
 /* p - q as numbers, wrapping; q NULL: p. */
 OQ_INLINE vf v_from_ints(const int32_t *p, const int32_t *q)
 {

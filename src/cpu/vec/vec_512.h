@@ -104,6 +104,12 @@ OQ_INLINE void v_store_n(float *p, int64_t n, vf x)
     _mm512_mask_storeu_ps(p, v_mask(n), x);
 }
 
+/* VF signed bytes. */
+OQ_INLINE vf v_load_i8(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
 /* p - q as numbers, wrapping; q NULL: p. */
 OQ_INLINE vf v_from_ints(const int32_t *p, const int32_t *q)
 {
@@ -208,6 +214,38 @@ OQ_INLINE void v_store_bf16_apart(uint16_t *p, vf even, vf odd)
 {
     v_store_halves_apart(p, v_bf16_bits_of_number(even), v_bf16_bits_of_number(odd));
 }
+
+#if defined(__AVX512BF16__)
+/* sum + pairs of bf16 of x times those of b; subnormal numbers count as zero. */
+OQ_INLINE vf v_dot_bf16(vf x, vf b, vf sum)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_castps_si512(x), (__m512bh)_mm512_castps_si512(b));
+}
+/* As v_store_bf16 by the one instruction, which may store a subnormal number as zero. */
+OQ_INLINE void v_store_bf16_short(uint16_t *p, int64_t n, vf x)
+{
+    const __m256i half = (__m256i)_mm512_cvtneps_pbh(x);
+    if (n >= VF)
+        _mm256_storeu_si256((__m256i *)(void *)p, half);
+    else
+        _mm256_mask_storeu_epi16(p, v_mask(n), half);
+}
+/* Upper halves of both, `even` in the lower place. */
+OQ_INLINE vf v_pairs_bf16(vf even, vf odd)
+{
+    const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even), 16);
+    return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_castps_si512(odd)));
+}
+#endif
+
+#if defined(__AVX512VNNI__)
+/* sum + u8 fours of x times i8 fours of b, in i32. */
+OQ_INLINE vf v_dot_bytes(vf x, vf b, vf sum)
+{
+    return _mm512_castsi512_ps(
+        _mm512_dpbusd_epi32(_mm512_castps_si512(sum), _mm512_castps_si512(x), _mm512_castps_si512(b)));
+}
+#endif
 
 /* p 2^n for whole n, given as n + 1.5 2^23; the result is a normal number. */
 OQ_INLINE vf v_add_exponent(vf p, vf shifted)

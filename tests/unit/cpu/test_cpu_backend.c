@@ -28,13 +28,16 @@ static int teardown(void **state)
 static void test_levels(void **state)
 {
     oq_env *env = *state;
-    static const char *const levels[] = {"avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx"};
-    static const uint64_t bits[] = {OQ_CPU_AVX2,       OQ_CPU_AVXVNNI,    OQ_CPU_AVX512,
-                                    OQ_CPU_AVX512VNNI, OQ_CPU_AVX512BF16, OQ_CPU_AMX};
+    static const char *const levels[] = {"avx2", "avxvnni", "avx512",  "avx512vnni", "avx512bf16",
+                                         "amx",  "neon",    "dotprod", "i8mm",       "bf16"};
+    static const uint64_t bits[] = {OQ_CPU_AVX2,       OQ_CPU_AVXVNNI, OQ_CPU_AVX512, OQ_CPU_AVX512VNNI,
+                                    OQ_CPU_AVX512BF16, OQ_CPU_AMX,     OQ_CPU_NEON,   OQ_CPU_DOTPROD,
+                                    OQ_CPU_I8MM,       OQ_CPU_BF16};
+    const uint64_t choices = OQ_CPU_AVX512BF16 | OQ_CPU_BF16 | OQ_CPU_DOTPROD | OQ_CPU_I8MM;
     const uint64_t probed = oq_cpu_probe();
     uint64_t features = 1;
     assert_int_equal(oq_cpu_mask(env, "auto", &features, NULL), OQ_OK);
-    assert_true((features | OQ_CPU_AVX512BF16) == (probed | OQ_CPU_AVX512BF16) && !(features & ~probed));
+    assert_true((features | choices) == (probed | choices) && !(features & ~probed));
     assert_int_equal(oq_cpu_mask(env, "ref", &features, NULL), OQ_OK);
     assert_true(features == 0);
     for (size_t i = 0; i < OQ_COUNT(levels); i++) {
@@ -55,6 +58,10 @@ static void test_levels(void **state)
         oq_cpu_mask(env, "avx2", &features, NULL);
         assert_true(features == OQ_CPU_AVX2);
     }
+    if (probed & OQ_CPU_NEON) {
+        oq_cpu_mask(env, "neon", &features, NULL);
+        assert_true(features == OQ_CPU_NEON);
+    }
 }
 
 static void test_refusals(void **state)
@@ -64,7 +71,7 @@ static void test_refusals(void **state)
     assert_int_equal(oq_backend_cpu.open(env, 0, "sse9", &device), OQ_E_ARG);
     assert_string_equal(oq_env_error(env),
                         "unknown cpu level 'sse9'; known are auto, ref, avx2, avxvnni, avx512, "
-                        "avx512vnni, avx512bf16, amx");
+                        "avx512vnni, avx512bf16, amx, neon, dotprod, i8mm, bf16");
     oq_env_clear(env);
     assert_int_equal(oq_backend_cpu.open(env, 1, NULL, &device), OQ_E_NOTFOUND);
     assert_string_equal(oq_env_error(env), "cpu device 1 does not exist, there is only 0");
@@ -83,6 +90,8 @@ static void test_describe(void **state)
     char text[64];
     oq_cpu_describe(OQ_CPU_AVX2 | OQ_CPU_AVX512 | OQ_CPU_AVX512VNNI, text, sizeof text);
     assert_string_equal(text, "avx2 avx512 avx512vnni");
+    oq_cpu_describe(OQ_CPU_NEON | OQ_CPU_DOTPROD | OQ_CPU_I8MM | OQ_CPU_BF16, text, sizeof text);
+    assert_string_equal(text, "neon dotprod i8mm bf16");
     oq_cpu_describe(0, text, sizeof text);
     assert_string_equal(text, "plain C");
     oq_cpu_describe(OQ_CPU_AVX2 | OQ_CPU_AVXVNNI | OQ_CPU_AVX512, text, 8);
@@ -168,6 +177,20 @@ static void test_choice_at_each_level(void **state)
          {"linear_wf32_af32_avx512", "linear_wbf16_abf16_avx512bf16", "linear_wfp8_afp8_avx512bf16",
           "linear_wfp8_afp8_avx512bf16", "linear_wi8_ai8_avx512vnni", "linear_wany_abf16_avx512bf16",
           "linear_wany_abf16_avx512bf16", "linear_wany_abf16_avx512bf16"}},
+        {"neon",
+         {"linear_wf32_af32_neon", "linear_wbf16_af32_neon", "linear_wfp8_afp8_neon", "linear_wfp8_afp8_neon",
+          "linear_wi8_ai8_neon", "linear_wany_af32_neon", "linear_wany_af32_neon", "linear_wany_af32_neon"}},
+        {"dotprod",
+         {"linear_wf32_af32_neon", "linear_wbf16_af32_neon", "linear_wfp8_afp8_neon", "linear_wfp8_afp8_neon",
+          "linear_wi8_ai8_dotprod", "linear_wany_af32_neon", "linear_wany_af32_neon",
+          "linear_wany_af32_neon"}},
+        {"i8mm",
+         {"linear_wf32_af32_neon", "linear_wbf16_af32_neon", "linear_wfp8_afp8_neon", "linear_wfp8_afp8_neon",
+          "linear_wi8_ai8_i8mm", "linear_wany_af32_neon", "linear_wany_af32_neon", "linear_wany_af32_neon"}},
+        {"bf16",
+         {"linear_wf32_af32_neon", "linear_wbf16_abf16_bf16", "linear_wfp8_afp8_bf16",
+          "linear_wfp8_afp8_neon", "linear_wi8_ai8_i8mm", "linear_wany_abf16_bf16", "linear_wany_abf16_bf16",
+          "linear_wany_abf16_bf16"}},
     };
     for (size_t r = 0; r < OQ_COUNT(rows); r++) {
         oq_device *device = NULL;

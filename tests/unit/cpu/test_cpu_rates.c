@@ -28,16 +28,24 @@ static void the_faster_instruction_is_taken_whatever_the_processor_has(void **st
     assert_int_equal(oq_cpu_rates_slower(ALL, &emerald), OQ_CPU_AVX512BF16);
     assert_int_equal(oq_cpu_rates_slower(ALL, &crowded), OQ_CPU_AVX512BF16 | OQ_CPU_AMX);
     assert_int_equal(oq_cpu_rates_slower(OQ_CPU_AVX2 | OQ_CPU_AVX512, &emerald), 0);
+    const uint64_t arm = OQ_CPU_NEON | OQ_CPU_DOTPROD | OQ_CPU_I8MM | OQ_CPU_BF16;
+    assert_int_equal(oq_cpu_rates_slower(arm, &emerald), OQ_CPU_BF16);
+    assert_int_equal(oq_cpu_rates_slower(arm, &(oq_cpu_rates){{20, 80, 10}}), OQ_CPU_DOTPROD | OQ_CPU_I8MM);
 }
 
 static void what_is_left_out_is_said(void **state)
 {
     (void)state;
     char text[192];
+#if defined(__aarch64__)
+    oq_cpu_rates_describe(&(oq_cpu_rates){{165, 86, 295}}, OQ_CPU_NEON | OQ_CPU_DOTPROD, text, sizeof text);
+    assert_string_equal(text, "products per core in GFLOP/s: f32 165, bf16 86 (left out), int8 295");
+#else
     oq_cpu_rates_describe(&emerald, ALL & ~(uint64_t)OQ_CPU_AVX512BF16, text, sizeof text);
     assert_string_equal(
         text, "products per core in GFLOP/s: f32 165, bf16 86 (left out), int8 295, AMX bf16 2700, AMX "
               "int8 5300");
+#endif
     oq_cpu_rates_describe(&(oq_cpu_rates){{0}}, ALL, text, sizeof text);
     assert_string_equal(text, "");
 }

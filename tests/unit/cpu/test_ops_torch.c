@@ -51,8 +51,8 @@ static void expect_bits(const uint16_t *got, const double *want, size_t n)
 
 #define EXPECT(got, want) expect(got, want, OQ_COUNT(want), 1e-6)
 
-/* Every table that this machine can hold: references, AVX2, AVX-512. */
-static const uint64_t levels[] = {0, OQ_CPU_AVX2, OQ_CPU_AVX2 | OQ_CPU_AVX512};
+/* Every table that this machine can hold: references, AVX2, AVX-512, NEON. */
+static const uint64_t levels[] = {0, OQ_CPU_AVX2, OQ_CPU_AVX2 | OQ_CPU_AVX512, OQ_CPU_NEON};
 
 static bool level_device(size_t level, oq_device *d)
 {

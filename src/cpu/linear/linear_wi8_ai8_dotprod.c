@@ -1,0 +1,12 @@
+/* linear_wi8_ai8_dotprod.c -- int8 weights and activations, exact sums in int32. */
+#include "cpu/linear/linear_panel.h"
+
+static bool accepts(const oq_linear_spec *spec)
+{
+    return oq_panel_int8(spec);
+}
+
+const oq_linear_kernel oq_linear_wi8_ai8_dotprod = {.name = "linear_wi8_ai8_dotprod",
+                                                    .need = OQ_CPU_DOTPROD,
+                                                    .accepts = accepts,
+                                                    OQ_PANEL_ENGINE_FUNCTIONS(i8_dotprod)};
