@@ -2,12 +2,12 @@
 if(TARGET omniq-cli)
   foreach(name flags lists generate compare attention faults bench threads adapt published)
     if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/${name}.sh)
-      add_test(NAME command_${name} COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/${name}.sh $<TARGET_FILE:omniq-cli>
+      add_test(NAME command_${name} COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/${name}.sh ${OMNIQ_COMMAND}
                WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     endif()
   endforeach()
   if(NOT OMNIQ_SANITIZE) # shadow memory is not the plan's
-    add_test(NAME command_memory COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/memory.sh $<TARGET_FILE:omniq-cli>
+    add_test(NAME command_memory COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/memory.sh ${OMNIQ_COMMAND}
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   endif()
 endif()

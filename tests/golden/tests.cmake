@@ -1,6 +1,6 @@
 # Golden files and the exports list.
 if(TARGET omniq-cli)
-  add_test(NAME golden COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/run.sh $<TARGET_FILE:omniq-cli>
+  add_test(NAME golden COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/run.sh ${OMNIQ_COMMAND}
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 endif()
 if(NOT OMNIQ_SANITIZE)
