@@ -165,6 +165,24 @@ static void json_holds_the_same_files(void **state)
 }
 
 /* A form's picture gives what the same picture gives in base64: both reach the model as the same file. */
+/* "Accept: image/webp" gets WebP, where this build writes it. */
+static void accept_says_the_type(void **state)
+{
+    world *w = *state;
+    static const char body[] = "{\"prompt\":\"a star\"," SMALL "}";
+    start_toybox(w);
+    http_answer a =
+        http_ask(&w->server, "POST", IMAGES, JSON "Accept: image/webp\r\n", body, sizeof body - 1);
+    if (a.status == 200) {
+        assert_string_equal(a.type, "image/webp");
+        assert_memory_equal(a.body, "RIFF", 4);
+    } else {
+        assert_int_equal(a.status, 400);
+    }
+    http_answer_free(&a);
+    stop(w);
+}
+
 static void a_form_brings_a_picture(void **state)
 {
     world *w = *state;
@@ -251,8 +269,10 @@ static void wrong_requests_get_their_sentence(void **state)
         {"{\"prompt\":\"a\",\"mask\":\"x\"}", 400, "mask", "within a mask"},
         {"{\"prompt\":\"a\",\"stream\":true}", 400, "stream", "not streamed"},
         {"{\"prompt\":\"a\",\"response_format\":\"url\"}", 400, "response_format", "only 'b64_json'"},
-        {"{\"prompt\":\"a\",\"output_format\":\"mp4\"}", 400, "output_format", "PNG"},
+        {"{\"prompt\":\"a\",\"output_format\":\"mp4\"}", 400, "output_format", "png"},
         {"{\"prompt\":\"a\",\"output_format\":\"../x\"}", 400, "output_format", "png"},
+        {"{\"prompt\":\"a\",\"output_format\":\"ppm\"}", 400, "output_format", "png"},
+        {"{\"prompt\":\"a\",\"output_format\":\"y4m\"}", 400, "output_format", "png"},
         {"{\"prompt\":\"a\",\"background\":\"transparent\"}", 400, "background", "no transparency"},
         {"{\"prompt\":\"a\",\"n\":0}", 400, "n", "batch-count"},
         {"{\"prompt\":\"a\",\"n\":2.5}", 400, "n", "whole number"},
@@ -299,6 +319,7 @@ static void paths_methods_and_bodies(void **state)
     static char large[(1 << 20) + 2];
     memset(large, ' ', sizeof large - 1);
     expect_status(w, "GET", "/", "", "", 404);
+    expect_status(w, "POST", IMAGES "?n=2", JSON, "{\"prompt\":\"a\"}", 400);
     expect_status(w, "GET", "/v1/models/other", "", "", 404);
     expect_status(w, "GET", "/v1/models/toybox", "", "", 200);
     expect_status(w, "GET", "/v1/videos/video_0", "", "", 404);
@@ -353,6 +374,51 @@ static void forms_are_read_to_the_byte(void **state)
         if (!strstr((const char *)a.body, rows[i].text)) fail_msg("%s", (char *)a.body);
         http_answer_free(&a);
     }
+    stop(w);
+}
+
+/* A field as one form's only text, in as many pieces as the library makes of it. */
+static http_answer ask_form(const world *w, const char *head, const char *text)
+{
+    const size_t n = strlen(head) + strlen(text) + 64;
+    char *body = malloc(n);
+    assert_non_null(body);
+    const int length = snprintf(body, n, "--frontier\r\n%s\r\n\r\n%s\r\n--frontier--\r\n", head, text);
+    http_answer a =
+        http_ask(&w->server, "POST", "/v1/images/edits",
+                 "Content-Type: multipart/form-data; boundary=frontier\r\n", body, (size_t)length);
+    free(body);
+    return a;
+}
+
+static void texts_of_forms_are_utf8(void **state)
+{
+    enum { N = 60000 };
+    static char text[3 * N + 1];
+    world *w = *state;
+    start_toybox(w);
+    for (int i = 0; i < N; i++) memcpy(text + 3 * i, "\xe2\x82\xac", 3);
+    const char *const prompt = "Content-Disposition: form-data; name=\"prompt\"";
+    http_answer whole = ask_form(w, prompt, text); /* it arrives: what is missing is the picture */
+    if (!strstr((const char *)whole.body, "at least one picture")) fail_msg("%s", (char *)whole.body);
+    text[3 * N - 1] = '\0';
+    http_answer cut = ask_form(w, prompt, text);
+    if (!strstr((const char *)cut.body, "not UTF-8")) fail_msg("%s", (char *)cut.body);
+    http_answer name = ask_form(w, "Content-Disposition: form-data; name=\"\xff\xfe\"; filename=\"a\"", "a");
+    assert_int_equal(name.status, 400);
+    assert_true(name.n > 0);
+    http_answer_free(&whole);
+    http_answer_free(&cut);
+    http_answer_free(&name);
+    http_answer no_picture =
+        ask_form(w, "Content-Disposition: form-data; name=\"image\"; filename=\"a\"", "no picture");
+    assert_int_equal(no_picture.status, 400); /* no prompt either */
+    http_answer_free(&no_picture);
+    oq_json *json = http_post_json(w->env, &w->server, "/v1/images/edits",
+                                   "{\"prompt\":\"a\",\"image\":\"aGVsbG8=\"}", 400);
+    const char *message = oq_json_string(oq_json_get(oq_json_get(json, "error"), "message"));
+    if (!message || strncmp(message, "image: ", 7) != 0) fail_msg("%s", message); /* no path of the server */
+    oq_json_free(json);
     stop(w);
 }
 
@@ -596,12 +662,20 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, end)
     const struct CMUnitTest tests[] = {
-        TEST(pictures_are_the_librarys),    TEST(json_holds_the_same_files),
-        TEST(a_form_brings_a_picture),      TEST(wrong_requests_get_their_sentence),
-        TEST(paths_methods_and_bodies),     TEST(a_key_is_asked_for),
-        TEST(forms_are_read_to_the_byte),   TEST(clients_at_once_get_their_own),
-        TEST(a_client_that_leaves_cancels), TEST(a_slow_client_holds_nobody_up),
-        TEST(a_signal_answers_who_waits),   TEST(a_port_that_is_taken),
+        TEST(pictures_are_the_librarys),
+        TEST(json_holds_the_same_files),
+        TEST(accept_says_the_type),
+        TEST(a_form_brings_a_picture),
+        TEST(wrong_requests_get_their_sentence),
+        TEST(paths_methods_and_bodies),
+        TEST(a_key_is_asked_for),
+        TEST(forms_are_read_to_the_byte),
+        TEST(texts_of_forms_are_utf8),
+        TEST(clients_at_once_get_their_own),
+        TEST(a_client_that_leaves_cancels),
+        TEST(a_slow_client_holds_nobody_up),
+        TEST(a_signal_answers_who_waits),
+        TEST(a_port_that_is_taken),
         TEST(a_video_is_fetched_later),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -97,6 +97,11 @@ static oq_status work(oq_env *env, const cli_arguments *a, oq_options *o, oq_rep
                       size_t size)
 {
     if (strcmp(a->command, "serve") != 0) return oq_run(o, report);
+    for (int i = 0; i < a->n_pairs; i++) {
+        if (a->pairs[i].name) continue;
+        snprintf(message, size, "serve takes no argument, '%s' was given", a->pairs[i].value);
+        return OQ_E_ARG;
+    }
 #ifdef OMNIQ_HAVE_MICROHTTPD
     return server_run(env, o, stdout, message, size);
 #else

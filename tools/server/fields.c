@@ -96,25 +96,16 @@ static bool read_response_format(reading *f, const char *field, const json_t *va
                   "image/png' gets the picture itself)");
 }
 
+/* The types that a client is told of; whether this build writes one is the library's to say. */
 static bool read_output_format(reading *f, const char *field, const json_t *value)
 {
+    static const char *const pictures[] = {"png", "jpeg", "webp"}, *const videos[] = {"mp4", "webp"};
     job *j = f->q->job;
-    const char *text = json_string_value(value);
-    char name[32];
-    if (!text || strlen(text) == 0 || strlen(text) >= sizeof j->ending ||
-        strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789") != strlen(text))
-        return refuse(f, field,
-                      oq_model_makes_video(f->server->model) ? "one of mp4, webp is needed"
-                                                             : "one of png, jpeg, webp is needed");
-    snprintf(name, sizeof name, "x.%s", text);
-    const oq_status st = oq_model_check_output(j->env, f->server->model, name);
-    if (st != OQ_OK || strcmp(text, "y4m") == 0) {
-        reply_error(f->reply, 400, field, oq_status_name(st), "%s '%s': %s", field, text,
-                    oq_env_error(j->env));
-        return false;
-    }
-    snprintf(j->ending, sizeof j->ending, "%s", text);
-    return true;
+    const bool video = oq_model_makes_video(f->server->model);
+    const char *const *const types = video ? videos : pictures, *text = json_string_value(value);
+    for (int i = 0; text && i < (video ? 2 : 3); i++)
+        if (strcmp(types[i], text) == 0) return snprintf(j->ending, sizeof j->ending, "%s", text), true;
+    return refuse(f, field, video ? "one of mp4, webp is needed" : "one of png, jpeg, webp is needed");
 }
 
 /* What cannot change the picture is taken where it says so itself. */
@@ -266,12 +257,25 @@ static bool read_field(reading *f, const char *field, json_t *value)
     return read_option(f, field, value);
 }
 
+/* A build may lack a type. */
+static bool can_be_written(reading *f)
+{
+    char name[16];
+    job *j = f->q->job;
+    snprintf(name, sizeof name, "x.%s", j->ending);
+    const oq_status st = oq_model_check_output(j->env, f->server->model, name);
+    if (st == OQ_OK) return true;
+    reply_error(f->reply, status_of(st), "output_format", oq_status_name(st), "%s", oq_env_error(j->env));
+    return false;
+}
+
 bool fields_read(server *s, http_request *q, http_reply *r)
 {
     reading f = {.server = s, .q = q, .reply = r};
     const char *field = NULL;
     json_t *value = NULL;
-    snprintf(q->job->ending, sizeof q->job->ending, "%s", oq_model_makes_video(s->model) ? "mp4" : "png");
+    const char *const picture = q->accepted ? q->accepted : "png";
+    snprintf(q->job->ending, sizeof q->job->ending, "%s", oq_model_makes_video(s->model) ? "mp4" : picture);
     const oq_status st = oq_options_copy(s->given, q->job->options);
     if (st != OQ_OK) {
         reply_error(r, 500, NULL, oq_status_name(st), "%s", oq_env_error(q->job->env));
@@ -281,6 +285,7 @@ bool fields_read(server *s, http_request *q, http_reply *r)
     {
         if (!read_field(&f, field, value)) return false;
     }
+    if (!can_be_written(&f)) return false;
     const char *prompt = oq_options_get(q->job->options, "prompt");
     if (prompt && *prompt) return true;
     reply_error(r, 400, "prompt", "E_ARG", "prompt: a text is needed");

@@ -135,11 +135,29 @@ static bool take_text(exchange *e, const char *field, const char *bytes, uint64_
         memcpy(text + length, bytes, n);
         text[length + n] = '\0';
     }
-    json_t *value = text ? json_stringn(text, length + n) : NULL;
+    json_t *value = text ? json_stringn_nocheck(text, length + n) : NULL;
     free(text);
-    if (value && json_object_set_new(fields, field, value) == 0) return true;
-    reply_error(&e->reply, 400, NULL, "E_ARG", "a field of the form is not UTF-8");
+    if (value && json_object_set_new_nocheck(fields, field, value) == 0) return true;
+    reply_error(&e->reply, 503, NULL, "E_NOMEM", "a field of the form: no memory");
     return false;
+}
+
+/* Asked at the end: a piece may end within a character. */
+static bool texts_are_utf8(exchange *e)
+{
+    const char *field = NULL;
+    json_t *value = NULL;
+    json_object_foreach(e->request.fields, field, value)
+    {
+        json_t *checked = json_string(json_string_value(value)), *name = json_string(field);
+        const bool ok = checked && name;
+        json_decref(checked);
+        json_decref(name);
+        if (ok) continue;
+        reply_error(&e->reply, 400, field, "E_ARG", "a field of the form is not UTF-8");
+        return false;
+    }
+    return true;
 }
 
 static enum MHD_Result on_form(void *user, enum MHD_ValueKind kind, const char *field, const char *file_name,
@@ -217,10 +235,15 @@ static void parse_json(exchange *e)
 
 /* ---- from the head to the reply -------------------------------------------------------------------------------- */
 
-static bool wants_picture(struct MHD_Connection *c)
+/* "Accept: image/webp" asks for the picture itself, in that type unless a field says another. */
+static void read_accept(http_request *q)
 {
-    const char *accept = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
-    return accept && strncmp(accept, "image/", 6) == 0;
+    const char *accept = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+    if (!accept || strncmp(accept, "image/", 6) != 0) return;
+    q->raw = true;
+    q->accepted = strncmp(accept + 6, "webp", 4) == 0   ? "webp"
+                  : strncmp(accept + 6, "jpeg", 4) == 0 ? "jpeg"
+                                                        : "png";
 }
 
 static void begin_body(exchange *e, struct MHD_Connection *c)
@@ -255,11 +278,15 @@ static exchange *begin(server *s, struct MHD_Connection *c, const char *url, con
     e->server = s;
     e->request.connection = c;
     e->request.path = url;
-    e->request.raw = wants_picture(c);
+    read_accept(&e->request);
     const route *found = route_find(method, url, e->request.id, &e->reply);
     if (found && !found->open && !may_ask(s, c)) {
         reply_error(&e->reply, 401, NULL, "invalid_api_key",
                     "this server asks for a key: 'Authorization: Bearer KEY'");
+        found = NULL;
+    }
+    if (found && MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, NULL, NULL) > 0) {
+        reply_error(&e->reply, 400, NULL, "E_ARG", "%s takes no query: fields stand in the body", url);
         found = NULL;
     }
     if (found && found->takes_body) begin_body(e, c);
@@ -291,7 +318,7 @@ static void answer(exchange *e, struct MHD_Connection *c)
     if (e->form) {
         if (MHD_destroy_post_processor(e->form) != MHD_YES) malformed(e); /* its last piece comes out now */
         e->form = NULL;
-        if (!e->reply.status) close_upload(e);
+        if (!e->reply.status && close_upload(e)) texts_are_utf8(e);
     } else if (e->route && e->route->takes_body && !e->reply.status) {
         parse_json(e);
     }

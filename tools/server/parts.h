@@ -109,6 +109,7 @@ typedef struct http_request {
     const char *path;
     char id[40];    /* what stands for '*' in the route's path */
     bool raw;       /* the client accepts a picture itself and not JSON */
+    const char *accepted; /* then of which type: "png" */
     bool form;      /* fields are texts, from multipart/form-data */
     json_t *fields; /* an object; NULL: no body */
     job *job;       /* uploads go into it; taken over by the route */

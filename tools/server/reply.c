@@ -36,6 +36,7 @@ void reply_error(http_reply *r, unsigned status, const char *param, const char *
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    json_t *named = param ? json_string(param) : NULL; /* NULL too for a name that is no UTF-8 */
     json_t *message =
         json_string(text); /* NULL where a name within it was cut in the middle of a character */
     reply_json(r, status,
@@ -45,7 +46,8 @@ void reply_error(http_reply *r, unsigned status, const char *param, const char *
                          : status == 429 ? "rate_limit_error"
                          : status < 500  ? "invalid_request_error"
                                          : "server_error",
-                         "param", param, "code", code));
+                         "param", named ? param : NULL, "code", code));
+    json_decref(named);
 }
 
 /* A wish that cannot be met is the client's; a machine that fails is ours. */

@@ -10,7 +10,7 @@ static const char *const state_names[] = {"queued", "in_progress", "completed", 
 static int percent(const job *j)
 {
     if (j->state == JOB_DONE) return 100;
-    if (j->state != JOB_RUNNING || strcmp(j->phase, "text") == 0) return 0;
+    if (j->state != JOB_RUNNING || !*j->phase || strcmp(j->phase, "text") == 0) return 0;
     if (strcmp(j->phase, "denoise") != 0) return 90;
     return j->total > 0 ? (int)(90 * j->done / j->total) : 0;
 }

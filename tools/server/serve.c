@@ -30,6 +30,7 @@ static oq_status read_key(server *s, char *message, size_t size)
             return snprintf(message, size, "OMNIQ_API_KEY has more than %zu characters", sizeof s->key - 1),
                    OQ_E_ARG;
         snprintf(s->key, sizeof s->key, "%s", variable ? variable : "");
+        s->key[strcspn(s->key, "\r\n")] = '\0';
         return OQ_OK;
     }
     FILE *f = fopen(path, "r");
@@ -129,7 +130,7 @@ static oq_status catch_signals(oq_env *env, char *message, size_t size)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    if (signal(SIGHUP, SIG_IGN) != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup keeps its word */
     return OQ_OK;
 }
 
