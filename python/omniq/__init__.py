@@ -41,6 +41,9 @@ class _Env:
     """An oq_env: errors, progress, cancelling, threads. Serves one call at a time."""
 
     def __init__(self, threads=0, progress=None):
+        if progress is not None and not callable(progress):
+            raise Error("E_ARG", f"progress has to be callable, not {progress!r}")
+        self._showing = self._failed = None
         levels = (logging.WARNING, logging.INFO, logging.DEBUG)
 
         def log(_, level, message):
@@ -48,7 +51,14 @@ class _Env:
 
         def show(_, step):
             step = step.contents
-            progress(step.phase.decode(), step.done, step.total)
+            self._showing = threading.get_ident()
+            try:
+                progress(step.phase.decode(), step.done, step.total)
+            except BaseException as e:  # stops the work, and is raised where that was asked for
+                self._failed = e
+                _lib.oq_env_cancel(self.pointer)
+            finally:
+                self._showing = None
 
         self._callbacks = (_library.EnvParams.Log(log), _library.Progress.Call(show))  # they live as long as the env
         params = _library.EnvParams(size=c.sizeof(_library.EnvParams), n_threads=threads, log=self._callbacks[0])
@@ -59,22 +69,31 @@ class _Env:
         status = _lib.oq_env_new(c.byref(params), c.byref(self.pointer))
         if status != 0:
             raise Error(_lib.oq_status_name(status).decode(), "libomniq gives no environment")
-        self._users = 1
+        self._users, self._alive = [None], [None]  # lists, because their methods are atomic
 
     def hold(self):
-        self._users += 1
+        self._users.append(None)
 
     def drop(self):
         """What was made within the environment is gone before the environment is, in whatever order a collection of
         cycles finds them."""
-        self._users -= 1
-        if self._users == 0 and self.pointer:
-            _lib.oq_env_free(self.pointer)
-            self.pointer = None
+        self._users.pop()
+        if self._users:
+            return
+        try:
+            self._alive.pop()
+        except IndexError:
+            return
+        _lib.oq_env_free(self.pointer)
 
     def __del__(self):
         if hasattr(self, "_users"):
             self.drop()
+
+    def lock(self):
+        if self._showing == threading.get_ident():
+            raise Error("E_ARG", "a progress callback cannot use the model that is at work")
+        return self._lock
 
     def check(self, status):
         if status != 0:
@@ -83,8 +102,9 @@ class _Env:
     def call(self, function, *arguments):
         """Calls from a thread of its own, so that Ctrl-C reaches Python while C is at work. Returns when C has, in any case: what
         the caller holds is in use until then."""
-        with self._lock:
+        with self.lock():
             _lib.oq_env_clear(self.pointer)
+            self._failed = None
             status, interrupt, done = [], None, threading.Event()
 
             def work():
@@ -112,7 +132,13 @@ class _Env:
                     raise interrupt
                 finally:
                     del interrupt  # its traceback holds this frame
+            if self._failed is not None:
+                try:
+                    raise self._failed
+                finally:
+                    self._failed = None
             self.check(status[0])
+
 
 
 def _plain(value):
@@ -124,16 +150,35 @@ def _plain(value):
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
+def _check_names(options, wanted, where):
+    """Options of other groups would be dropped by the library: each belongs to Model or to generate."""
+    for name in options:
+        row = _lib.oq_option_find(b"generate", name.encode())
+        if not row:
+            continue  # the library has the sentence for it, and names the nearest
+        row = row.contents
+        if row.name == b"no-metadata":
+            continue
+        if row.group.decode() not in wanted:
+            raise Error("E_ARG", f"'{name}' is no option of {where}")
+
+
 class _Options:
     def __init__(self, env, command, arguments, options):
         self.pointer = c.c_void_p()
-        env.check(_lib.oq_options_new(env.pointer, command.encode(), c.byref(self.pointer)))
-        self._env = env
-        env.hold()
-        for argument in arguments:
-            env.check(_lib.oq_options_add_argument(self.pointer, os.fsencode(argument)))
         given = {name: _plain(value) for name, value in options.items() if value is not None}
-        env.check(_lib.oq_options_set_json(self.pointer, json.dumps(given).encode()))
+        try:
+            text = json.dumps(given, allow_nan=False)
+        except (TypeError, ValueError) as e:
+            raise Error("E_ARG", f"an option cannot be told: {e}") from None
+        with env.lock():
+            _lib.oq_env_clear(env.pointer)
+            env.check(_lib.oq_options_new(env.pointer, command.encode(), c.byref(self.pointer)))
+            self._env = env
+            env.hold()
+            for argument in arguments:
+                env.check(_lib.oq_options_add_argument(self.pointer, os.fsencode(argument)))
+            env.check(_lib.oq_options_set_json(self.pointer, text.encode()))
 
     def __del__(self):
         if hasattr(self, "_env"):
@@ -185,6 +230,9 @@ class Media:
         self.frames, self.fps = _lib.oq_media_frames(p), _lib.oq_media_fps(p)  # fps 0: a picture
         self.seed = _lib.oq_media_seed(p, index)
 
+    def __reduce__(self):
+        raise TypeError("a Media cannot be copied or pickled: take bytes(media.pixels)")
+
     @property
     def pixels(self):
         """A read-only memoryview of the bytes, [frames, height, width, 3], without a copy."""
@@ -226,6 +274,7 @@ class Model:
     `progress(phase, done, total)` is called from another thread while the work goes on."""
 
     def __init__(self, model, threads=0, progress=None, **options):
+        _check_names(options, ("model", "quantization", "run"), "Model: say it in generate()")
         self._env = _Env(threads, progress)
         self._pointer = c.c_void_p()
         o = _Options(self._env, "generate", (), dict(options, model=model))
@@ -237,6 +286,9 @@ class Model:
         if hasattr(self, "_open"):
             _lib.oq_model_close(self._pointer)
             self._env.drop()
+
+    def __reduce__(self):
+        raise TypeError("a model cannot be copied or pickled")
 
     @property
     def makes_video(self):
@@ -250,6 +302,9 @@ class Model:
 
     def generate(self, prompt, **options):
         """A list of Media: batch_count of them for each prompt (a text or a list of texts)."""
+        _check_names(options, ("request",), "generate(): say it when the model is opened")
+        if not isinstance(prompt, str) and not (prompt and all(isinstance(p, str) for p in prompt)):
+            raise Error("E_ARG", f"a prompt is a text or a list of texts, not {prompt!r}")
         o = _Options(self._env, "generate", (), dict(options, prompt=prompt))
         media = c.c_void_p()
         self._env.call(_lib.oq_generate, self._env.pointer, self._pointer, o.pointer, c.byref(media))

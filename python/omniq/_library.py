@@ -30,6 +30,22 @@ class Progress(c.Structure):
 Progress.Call = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Progress))
 
 
+class OptionInfo(c.Structure):
+    _fields_ = [
+        ("name", c.c_char_p),
+        ("aliases", c.c_char_p),
+        ("type", c.c_int),
+        ("min", c.c_double),
+        ("max", c.c_double),
+        ("choices", c.c_char_p),
+        ("fallback", c.c_char_p),
+        ("commands", c.c_char_p),
+        ("group", c.c_char_p),
+        ("value", c.c_char_p),
+        ("help", c.c_char_p),
+    ]
+
+
 class Metrics(c.Structure):
     _fields_ = [
         (name, c.c_double)
@@ -47,6 +63,7 @@ _functions = {  # name: (result, arguments)
     "oq_env_error": (_text, [_pointer]),
     "oq_env_clear": (None, [_pointer]),
     "oq_env_cancel": (None, [_pointer]),
+    "oq_option_find": (c.POINTER(OptionInfo), [_text, _text]),
     "oq_options_new": (_status, [_pointer, _text, c.POINTER(_pointer)]),
     "oq_options_free": (None, [_pointer]),
     "oq_options_set_json": (_status, [_pointer, _text]),
@@ -95,7 +112,7 @@ def load():
         break
     else:
         raise ImportError(
-            "libomniq.so is not installed: build it ('make', 'make install'), or name it in OMNIQ_LIBRARY"
+            "libomniq.so is not found: 'make install' puts it where the system looks, OMNIQ_LIBRARY names another place"
         )
     for name, (result, arguments) in _functions.items():
         function = getattr(library, name)

@@ -1,6 +1,7 @@
 """The Python package over libomniq's C interface: pictures are the command's, errors are sentences, memory outlives what
 it belongs to. Prints "N passed, N failed"."""
 
+import copy
 import ctypes
 import gc
 import json
@@ -90,6 +91,14 @@ class Package(unittest.TestCase):
             (lambda: omniq.Model(MODEL, quantization="fp9"), "E_CONFIG", "fp8"),
             (lambda: self.model.generate("x", stepz=3), "E_ARG", "steps"),
             (lambda: self.model.generate("x", width=33), "E_ARG", "multiples of 16"),
+            (lambda: self.model.generate("x", steps=0), "E_ARG", "steps must be"),
+            (lambda: self.model.generate("x", quantization="int8"), "E_ARG", "when the model is opened"),
+            (lambda: self.model.generate("x", output="x.png"), "E_ARG", "'output' is no option"),
+            (lambda: self.model.generate([]), "E_ARG", "a text or a list of texts"),
+            (lambda: self.model.generate(None), "E_ARG", "a text or a list of texts"),
+            (lambda: self.model.generate("x", strength=float("nan")), "E_ARG", "cannot be told"),
+            (lambda: omniq.Model(MODEL, prompt="x"), "E_ARG", "say it in generate()"),
+            (lambda: omniq.Model(MODEL, progress=3), "E_ARG", "callable"),
             (lambda: omniq.run("generatte"), "E_ARG", "generate"),
             (lambda: omniq.run("inspect", "no/such/file"), "E_NOTFOUND", "no/such/file"),
             (lambda: omniq.metrics(b"ab", b"a"), "E_ARG", "the candidate 1"),
@@ -113,6 +122,24 @@ class Package(unittest.TestCase):
         model = omniq.Model(MODEL, threads=1, progress=lambda *step: seen.append(step))
         model.generate("a red ring", **SMALL)
         self.assertIn(("denoise", 2, 2), seen)
+
+    def test_progress_that_fails(self):
+        def fail(phase, done, total):
+            if phase == "denoise":
+                raise RuntimeError("seen enough")
+
+        model = omniq.Model(MODEL, progress=fail)
+        with self.assertRaisesRegex(RuntimeError, "seen enough"):
+            model.generate("a red ring", **SMALL)
+        nested = omniq.Model(MODEL, progress=lambda phase, *_: phase == "denoise" and nested.generate("a"))
+        with self.assertRaisesRegex(omniq.Error, "at work"):
+            nested.generate("a red ring", **SMALL)
+
+    def test_copies_are_refused(self):
+        with self.assertRaises(TypeError):
+            copy.copy(self.model)
+        with self.assertRaises(TypeError):
+            copy.deepcopy(self.model.generate("a red ring", **SMALL)[0])
 
     def test_interrupt(self):
         model = omniq.Model(MODEL)
@@ -144,15 +171,15 @@ class Package(unittest.TestCase):
         self.assertEqual(len(self.model.generate("a red ring", **SMALL)), 1)
 
     def test_structures_have_the_headers_size(self):
-        source = '#include "omniq/omniq.h"\n#include <stdio.h>\nint main(void) { printf("%zu %zu %zu", ' \
-                 "sizeof(oq_env_params), sizeof(oq_progress), sizeof(oq_metrics)); }"
+        source = '#include "omniq/omniq.h"\n#include <stdio.h>\nint main(void) { printf("%zu %zu %zu %zu", ' \
+                 "sizeof(oq_env_params), sizeof(oq_progress), sizeof(oq_metrics), sizeof(oq_option_info)); }"
         program = Path(self.folder.name) / "sizes"
         built = subprocess.run(["cc", "-x", "c", "-", "-I", root / "include", "-o", program], input=source, text=True,
                                capture_output=True)
         if built.returncode:
             self.skipTest("no C compiler")
         sizes = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-        self.assertEqual(sizes, " ".join(str(ctypes.sizeof(s)) for s in (_library.EnvParams, _library.Progress, _library.Metrics)))
+        self.assertEqual(sizes, " ".join(str(ctypes.sizeof(s)) for s in (_library.EnvParams, _library.Progress, _library.Metrics, _library.OptionInfo)))
 
 
 if __name__ == "__main__":
