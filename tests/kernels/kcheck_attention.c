@@ -340,6 +340,27 @@ static void check_all(kcheck *kc, kc_row *rows)
     }
 }
 
+/* Heads enough for the taller tasks that AMX takes then, and scores about the bound (60) up to which its rows need no maximum:
+ * with a gain of 5 most rows stay below it at a width of 64, with 9 most go the other way, with 7 they are mixed in a task. */
+static void check_many_heads(kcheck *kc, kc_row *rows)
+{
+    static const struct {
+        int n_heads, n_kv_heads;
+        int64_t width, n_q, n_kv;
+    } shapes[] = {{8, 8, 64, 300, 257}, {32, 8, 128, 65, 64}, {8, 4, 256, 257, 33}, {16, 16, 72, 129, 300}};
+    static const float gains[] = {1, 5, 7, 9};
+    kc_rng rng = kc_rng_new(kc, "attention of many heads", 0);
+    for (size_t i = 0; i < OQ_COUNT(shapes) * OQ_COUNT(gains); i++) {
+        const size_t s = i / OQ_COUNT(gains), g = i % OQ_COUNT(gains);
+        const oq_attention_spec spec = {.head_dim = shapes[s].width,
+                                        .n_heads = shapes[s].n_heads,
+                                        .n_kv_heads = shapes[s].n_kv_heads,
+                                        .causal = (s + g) % 2 == 1};
+        check_case(kc, rows, &rng, spec, shapes[s].n_q, shapes[s].n_kv, g == 0 ? KC_NAN_ROW : KC_NORMAL,
+                   gains[g]);
+    }
+}
+
 /* Quantized operands and chosen blocks: the kernel in front of the plain ones. */
 static void check_online(kcheck *kc, kc_row *row)
 {
@@ -428,6 +449,7 @@ void kcheck_attention(kcheck *kc)
     kc_row rows[MAX_KERNELS] = {{0}};
     for (int i = 0; kc_attention_kernel(i); i++) rows[i].kernel = kc_attention_kernel(i)->name;
     if (!kc->bench) check_all(kc, rows);
+    if (!kc->bench) check_many_heads(kc, rows);
     for (int i = 0; kc_attention_kernel(i); i++) {
         const oq_attention_kernel *const kernel = kc_attention_kernel(i);
         if (!kc->bench) kc_row_print(&rows[i]);
