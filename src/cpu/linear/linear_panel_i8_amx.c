@@ -27,7 +27,7 @@ static const oq_panel_engine engine = {.mr = AMX_MR,
                                        .micro = micro,
                                        .prologue = prologue,
                                        .decode = decode,
-                                       .store = oq_panel_store_avx512bf16,
+                                       .store = oq_panel_store_avx512,
                                        AMX_ENGINE};
 
 OQ_PANEL_ENGINE_DEFINE(i8_amx, &engine)

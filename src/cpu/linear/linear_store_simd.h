@@ -1,4 +1,4 @@
-/* linear_store_simd.h -- from accumulators to y, for linear_store_avx2.c and linear_store_avx512.c: scales and bias, then
+/* linear_store_simd.h -- from accumulators to y, for the linear_store_*.c of each instruction set: scales and bias, then
  * what the caller wants done to the product (oq_post). A value is rounded where the separate operations would store it. */
 #include "cpu/elementwise/elem.h"
 #include "cpu/linear/linear_panel.h"

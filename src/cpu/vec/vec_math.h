@@ -79,10 +79,7 @@ OQ_INLINE vf v_swish_short(vf x, vf u)
 {
     u = v_max(v_set(-126.0f), v_min(v_set(200.0f), u)); /* a NaN in the second place passes */
     const vf n = v_rint(u), r = v_sub(u, n);
-    vf p = v_set(5.517167e-2f);
-    p = v_fma(p, r, v_set(2.4261113e-1f));
-    p = v_fma(p, r, v_set(6.9326097e-1f));
-    p = v_scale2(v_fma(p, r, v_set(9.9992806e-1f)), n);
+    const vf p = v_scale2(v_exp2_part_short(r), n);
     return v_div(x, v_add(v_set(1.0f), p));
 }
 
