@@ -10,12 +10,13 @@
 
 /* ---- networks ------------------------------------------------------------------------------------------ */
 
-/* Of the source, or of the model folder that -m names for a lone file; NULL: none is known. */
+/* The source itself, or what -m names for a lone file; NULL: neither is a model folder. */
 static const oq_folder *model_folder(const oq_quantize *q)
 {
     return q->source.folder ? q->source.folder : q->base;
 }
 
+/* Of the model folder; NULL: none is known. */
 static const oq_pipeline_type *family_of(const oq_quantize *q)
 {
     const oq_folder *folder = model_folder(q);

@@ -34,7 +34,6 @@ static const char *output_name(const oq_rewrite *rw, const char *leaf)
     return leaf;
 }
 
-/* One of zeros is left out. */
 oq_status oq_rewrite_begin(oq_env *env, oq_arena *arena, const oq_inspect_part *part,
                            const oq_write_container *container, const char *single_name, oq_rewrite *out)
 {

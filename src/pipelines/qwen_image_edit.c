@@ -120,8 +120,6 @@ static oq_status check(oq_env *env, const void *self, const oq_request *request)
     return check_words(env, request);
 }
 
-/* ---- rows of the pipeline list ------------------------------------------------------------------------- */
-
 /* ---- recipes: docs/QUALITY.md has the figures ---------------------------------------------------------- */
 
 static const oq_pipeline_recipe recipes[] = {

@@ -86,6 +86,12 @@ static void take_block(void *user, int64_t b, int worker)
     }
 }
 
+/* The next share of damping to try: ten times as much, and after none the least that can help. */
+static double more_damping(double share)
+{
+    return share > 0 ? share * 10 : 1e-8;
+}
+
 /* U and D with the damping that was asked for, or ten times, a hundred times as much. */
 static oq_status factor(rounding *r, double mean, oq_compensation_result *result)
 {
@@ -93,7 +99,7 @@ static oq_status factor(rounding *r, double mean, oq_compensation_result *result
     double *a = oq_alloc_raw(r->env, (size_t)r->k * (size_t)r->k * sizeof *a);
     if (!a) return OQ_E_NOMEM;
     oq_status st = OQ_E_FORMAT;
-    for (double share = r->c->damping; st == OQ_E_FORMAT && share <= 1.0; share *= 10) {
+    for (double share = r->c->damping; st == OQ_E_FORMAT && share <= 1.0; share = more_damping(share)) {
         r->damping = share * mean;
         result->damping = share;
         fill_reversed(r, a);

@@ -16,8 +16,9 @@
  * the new one grows from its start, and enlarges it as it goes (a pass more, for the statistics of the enlarged
  * picture). All of it together computes a decoder's products about 1.3 times, and the margins once more.
  *
- * Results are those of the whole picture up to the rounding of statistics. On the CPU they are the same bits: sums of
- * bands are added in double, and bands of a multiple of 16 rows let the kernels' tiles fall as they do in the whole. */
+ * Results are those of the whole picture up to the rounding of statistics. On the CPU they are the same bits where a
+ * band's pixels are a multiple of 64: sums of bands are added in double, and bands of a multiple of 16 rows let the kernels'
+ * tiles fall as they do in the whole. */
 #include "modules/vae_kl/vae_kl_bands.h"
 
 #include "base/size.h"

@@ -74,10 +74,10 @@ typedef struct rounded {
     oq_status status;
 } rounded;
 
-static rounded compensate(oq_env *env, const oq_format *f, oq_column_order how, const float *w,
-                          const float *h, int64_t n, int64_t k)
+static rounded compensate_damped(oq_env *env, const oq_format *f, oq_column_order how, double damping,
+                                 const float *w, const float *h, int64_t n, int64_t k)
 {
-    const oq_compensation c = {.format = f, .order = how, .damping = 0.01};
+    const oq_compensation c = {.format = f, .order = how, .damping = damping};
     rounded out = {.order = malloc((size_t)k * sizeof(int32_t))};
     for (int p = 0; p < OQ_N_PLANES; p++) {
         const size_t bytes = f->plane_bytes(f, (oq_plane)p, n, k);
@@ -87,6 +87,12 @@ static rounded compensate(oq_env *env, const oq_format *f, oq_column_order how, 
     out.status = oq_compensate(env, &c, w, h, n, k, &out.planes,
                                how == OQ_COLUMNS_REGROUPED ? out.order : NULL, &out.result);
     return out;
+}
+
+static rounded compensate(oq_env *env, const oq_format *f, oq_column_order how, const float *w,
+                          const float *h, int64_t n, int64_t k)
+{
+    return compensate_damped(env, f, how, 0.01, w, h, n, k);
 }
 
 static void drop(rounded *r)
@@ -276,6 +282,11 @@ static void test_more_damping(void **state)
     rounded r = compensate(*state, &oq_format_int4_g32, OQ_COLUMNS_AS_THEY_ARE, w, h, LEN, K);
     assert_int_equal(r.result.how, OQ_COMPENSATED);
     assert_true(fabs(r.result.damping - 0.1) < 1e-12);
+    drop(&r);
+    r = compensate_damped(*state, &oq_format_int4_g32, OQ_COLUMNS_AS_THEY_ARE, 0, w, h, LEN,
+                          K); /* from none as well */
+    assert_int_equal(r.result.how, OQ_COMPENSATED);
+    assert_true(r.result.damping > 0.05 && r.result.damping <= 1);
     drop(&r);
     free(w), free(h);
 }
