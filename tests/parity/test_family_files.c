@@ -389,8 +389,8 @@ static void test_other_towers_are_refused(void **state)
         {"text_encoder", "text-encoder", NULL, "", false, NULL, "visual.blocks.1.mlp."},
         {"text_encoder", "text-encoder", NULL, "", false, NULL, "visual."}};
     static const char *const texts[] = {
-        "1 of 57 tensors belong to no layer of Qwen2_5_VLForConditionalGeneration, the first is "
-        "'visual.blocks.2.norm1.weight'",
+        ("1 of 57 tensors belong to no layer of Qwen2_5_VLForConditionalGeneration, the first is "
+         "'visual.blocks.2.norm1.weight'"),
         "tensor 'visual.blocks.1.mlp.gate_proj.weight' is missing",
         "tensor 'visual.patch_embed.proj.weight' is missing"};
     oq_env *env = NULL;
