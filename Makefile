@@ -12,7 +12,7 @@ all:
 	@cmake --build $(BUILD) -j $(JOBS)
 
 check: all # ends with "N passed, N failed"
-	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) || true
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) $(CTEST) || true
 	@tools/dev/count_tests $(BUILD)/Testing/Temporary/LastTest.log
 
 # For AArch64, on Debian: cross compiled against arm64 libraries unpacked in ARM_ROOT, then the tests that an emulated
