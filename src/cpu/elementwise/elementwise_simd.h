@@ -29,12 +29,6 @@ typedef struct op_args {
     int64_t h, w;
 } op_args;
 
-/* Of a result that is BF16 the short form is exact enough. */
-OQ_INLINE vf activated(oq_unary kind, vf x, bool to_bf16)
-{
-    return to_bf16 ? v_unary_short(kind, x) : v_unary(kind, x);
-}
-
 OQ_INLINE void unary_loop(const op_args *t, int64_t first, int64_t end, oq_unary kind)
 {
     const int64_t cols = t->y.t.cols;
@@ -42,7 +36,7 @@ OQ_INLINE void unary_loop(const op_args *t, int64_t first, int64_t end, oq_unary
         const void *x = oq_elem_row(&t->a.t, i);
         void *y = oq_elem_row(&t->y.t, i);
         for (int64_t j = 0; j < cols; j += VF)
-            v_put(y, t->y.bf16, j, cols - j, activated(kind, v_get(x, t->a.bf16, j, cols - j), t->y.bf16));
+            v_put(y, t->y.bf16, j, cols - j, v_unary_for(kind, v_get(x, t->a.bf16, j, cols - j), t->y.bf16));
     }
 }
 
@@ -83,7 +77,7 @@ OQ_INLINE void glu_loop(const op_args *t, int64_t first, int64_t end, oq_unary k
         const void *a = oq_elem_row(&t->a.t, i), *b = oq_elem_row(&t->b.t, i);
         void *y = oq_elem_row(&t->y.t, i);
         for (int64_t j = 0; j < cols; j += VF) {
-            vf act = activated(kind, v_get(a, t->a.bf16, j, cols - j), t->y.bf16);
+            vf act = v_unary_for(kind, v_get(a, t->a.bf16, j, cols - j), t->y.bf16);
             if (t->y.bf16) act = v_round_bf16(act);
             v_put(y, t->y.bf16, j, cols - j, v_mul(act, v_get(b, t->b.bf16, j, cols - j)));
         }

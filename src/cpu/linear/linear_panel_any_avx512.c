@@ -7,37 +7,7 @@ enum { MR = 12, NR = 32, STEP = 1 };
 
 MICRO_TABLE(micro, "vfmadd231ps")
 
-static void prologue(const oq_panel_job *job, int64_t row)
-{
-    any_prologue(job, row);
-}
-
-static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count)
-{
-    return any_decode(job, buffer, panel, first, count, NR);
-}
-
-static int64_t few_rows(const oq_linear_spec *spec)
-{
-    return few_rows_of(spec);
-}
-
-static void few(const oq_panel_job *job, float *c, int64_t panel)
-{
-    any_few(job, c, panel, NR);
-}
-
-static const oq_panel_engine engine = {.mr = MR,
-                                       .nr = NR,
-                                       .step = STEP,
-                                       .pack_step = 0,
-                                       .integers = false,
-                                       .plain = &oq_dtype_f32,
-                                       .micro = micro,
-                                       .prologue = prologue,
-                                       .decode = decode,
-                                       .few_rows = few_rows,
-                                       .few = few,
-                                       .store = oq_panel_store_avx512};
+#define ENGINE_STORE oq_panel_store_avx512
+#include "cpu/linear/linear_engine_any.h"
 
 OQ_PANEL_ENGINE_DEFINE(any_avx512, &engine)

@@ -9,25 +9,10 @@ enum { MR = 6, NR = 16, STEP = 2 };
 
 MICRO_TABLE(micro, OP_I16)
 
-static void prologue(const oq_panel_job *job, int64_t row)
-{
-    int_prologue(job, row, true);
-}
-
-static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count)
-{
-    return i16_decode(job, buffer, panel, first, count);
-}
-
-static const oq_panel_engine engine = {.mr = MR,
-                                       .nr = NR,
-                                       .step = STEP,
-                                       .pack_step = STEP,
-                                       .integers = true,
-                                       .plain = NULL,
-                                       .micro = micro,
-                                       .prologue = prologue,
-                                       .decode = decode,
-                                       .store = oq_panel_store_avx2};
+#define ENGINE_WIDE      1
+#define ENGINE_PACK_STEP STEP
+#define ENGINE_OFFSET    0
+#define ENGINE_STORE     oq_panel_store_avx2
+#include "cpu/linear/linear_engine_i8.h"
 
 OQ_PANEL_ENGINE_DEFINE(i8_avx2, &engine)

@@ -6,25 +6,10 @@ enum { MR = MICRO_ROWS, NR = MICRO_COLUMNS, STEP = 4 };
 
 MICRO_TABLE_PAIRS(micro, OP_MATRIX_I8)
 
-static void prologue(const oq_panel_job *job, int64_t row)
-{
-    int_prologue(job, row, false);
-}
-
-static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count)
-{
-    return i8_decode(job, buffer, panel, first, count);
-}
-
-static const oq_panel_engine engine = {.mr = MR,
-                                       .nr = NR,
-                                       .step = STEP,
-                                       .pack_step = 8,
-                                       .integers = true,
-                                       .plain = NULL,
-                                       .micro = micro,
-                                       .prologue = prologue,
-                                       .decode = decode,
-                                       .store = oq_panel_store_neon};
+#define ENGINE_WIDE      0
+#define ENGINE_PACK_STEP 8
+#define ENGINE_OFFSET    0
+#define ENGINE_STORE     oq_panel_store_neon
+#include "cpu/linear/linear_engine_i8.h"
 
 OQ_PANEL_ENGINE_DEFINE(i8_i8mm, &engine)

@@ -46,12 +46,6 @@ OQ_INLINE vf stored(vf x, bool bf16)
     return bf16 ? v_round_bf16(x) : x;
 }
 
-/* As the separate operation has it. */
-OQ_INLINE vf activated(oq_unary unary, vf x, bool to_bf16)
-{
-    return to_bf16 ? v_unary_short(unary, x) : v_unary(unary, x);
-}
-
 /* A line of row i, on its way while the rows before it are stored: rows are too far apart for the hardware to see them
  * coming. */
 OQ_INLINE void fetch(const oq_tensor *t, int64_t i, int64_t col)
@@ -132,10 +126,10 @@ OQ_INLINE void store(const oq_panel_job *job, const void *c, const void *second,
                 continue;
             }
             x = stored_product(x, yb);
-            if (post == OQ_POST_UNARY) x = activated(unary, x, yb);
+            if (post == OQ_POST_UNARY) x = v_unary_for(unary, x, yb);
             if (glu) {
                 const vf other = stored_product(product_at(job, &at2, second, row, r, v), yb);
-                x = v_mul(stored(activated(unary, x, yb), yb), other);
+                x = v_mul(stored(v_unary_for(unary, x, yb), yb), other);
             }
             if (add) {
                 if (gated) x = stored(v_mul(v_get(gate, gb, j, n), x), yb);

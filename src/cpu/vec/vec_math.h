@@ -175,4 +175,10 @@ OQ_INLINE vf v_unary_short(oq_unary kind, vf x)
     return v_unary(kind, x);
 }
 
+/* Of a result that is BF16 the short form is exact enough. One rule for the operation alone and for a product's store. */
+OQ_INLINE vf v_unary_for(oq_unary kind, vf x, bool to_bf16)
+{
+    return to_bf16 ? v_unary_short(kind, x) : v_unary(kind, x);
+}
+
 #endif
