@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/env_setup.h"
 #include "support/mutant.h"
 #include "support/mutation_judge.h"
 #include "support/scratch.h"
@@ -24,17 +25,17 @@ typedef struct bench {
 static int setup(void **state)
 {
     static bench b;
-    const oq_env_params params = {.size = sizeof params, .n_threads = 2};
-    if (oq_env_new(&params, &b.judge.env) != OQ_OK) return -1;
+    void *env = NULL;
+    if (env_setup(&env) != 0) return -1;
+    b.judge.env = env;
     *state = &b;
     return 0;
 }
 
 static int teardown(void **state)
 {
-    bench *b = *state;
-    oq_env_free(b->judge.env);
-    return 0;
+    void *env = ((bench *)*state)->judge.env;
+    return env_teardown(&env);
 }
 
 /* ---- one spoilt folder ----------------------------------------------------------------------------------- */
