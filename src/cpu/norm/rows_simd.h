@@ -92,7 +92,7 @@ OQ_INLINE int64_t residual_apart(const oq_row_norm *norm, row_stats s, void *x, 
 {
     int64_t j = 0;
     for (; j + 2 * VF <= n; j += 2 * VF) {
-        vf v[2], g[2], old[2];
+        vf v[2], g[2] = {v_zero(), v_zero()}, old[2];
         get_apart(v, r, true, j);
         get_apart(old, x, true, j);
         normed_apart(kind, norm, s, v, j, sure);
@@ -114,7 +114,7 @@ OQ_INLINE int64_t result_apart(const oq_rows_args *a, row_stats s, void *h, cons
     const vf one = v_set(a->one);
     int64_t j = 0;
     for (; j + 2 * VF <= a->x.cols; j += 2 * VF) {
-        vf v[2], by[2], plus[2];
+        vf v[2], by[2] = {v_zero(), v_zero()}, plus[2] = {v_zero(), v_zero()};
         get_apart(v, x, true, j);
         normed_apart(kind, &a->norm, s, v, j, sure);
         if (scale) get_apart(by, scale, t.scale, j);
