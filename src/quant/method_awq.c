@@ -18,9 +18,10 @@ static const oq_method_option options[] = {
     {.name = "zero_point", .type = OQ_METHOD_BOOL, .fallback = "true", .help = "codes have zero points"},
     {.name = "version",
      .type = OQ_METHOD_CHOICE,
-     .choices = "gemm,gemv,gemv_fast,marlin",
+     .choices = "gemm,gemv,gemv_fast,marlin,exllama,exllamav2,ipex,llm_awq",
      .fallback = "\"gemm\"",
      .help = "the producer's packing"},
+    {.name = "backend", .type = OQ_METHOD_STRING, .help = "llm-awq: its packing, whatever the version"},
     OQ_METHOD_IGNORED_ROW(""),
     {0},
 };

@@ -36,12 +36,15 @@ static const struct {
     {"autoround/nvfp4", 1e-6},
     {"autoround/", 4e-3},               /* an input scale in BF16 */
     {"bitsandbytes/llm_int8", 5e-3},    /* x in F16 */
+    {"comfy/", 1e-5},                   /* f32; x over a scale here, times its inverse there */
     {"torchao/float8_dyn", 2e-2},       /* its activation scale is BF16 */
     {"torchao/int8_dynamic", 6e-3},     /* amax / 127.5 there */
     {"torchao/classes_bin", 6e-3},      /* so there */
     {"torchao/affine_bin", 6e-3},       /* activations in BF16 */
     {"compressed-tensors/w4a16", 4e-3}, /* 16 bit products */
     {"compressed-tensors/mx", 4e-3},
+    {"compressed-tensors/sparse", 1e-6},
+    {"awq/", 1e-6},
     {"compressed-tensors/", 3e-2}, /* scales, quotients and products of x rounded to BF16 */
     {"", 4e-3},
 };
@@ -280,6 +283,7 @@ static void check_resident(const one_case *c, const layer *l)
     for (int i = 0; i < OQ_MAX_BESIDE && l->part.beside[i]; i++) stored += (double)l->part.beside[i]->bytes;
     if (strcmp(c->r->name, "torchao/intx_int4_g32") == 0)
         most = 0.6; /* a byte for each code of four bits there */
+    if (strncmp(c->r->name, "compressed-tensors/sparse_", 26) == 0) most = 4; /* dense in memory */
     if (held <= most * stored) return;
     print_message("%s: %.0f bytes in memory for %.0f in the file, %.3f of it; at most %.2f is due\n",
                   c->r->name, held, stored, held / stored, most);
