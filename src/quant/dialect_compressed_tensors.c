@@ -1,9 +1,11 @@
 /* dialect_compressed_tensors.c -- llm-compressor's layouts: float-quantized, int-quantized and mxfp8-quantized have
  * `weight` beside `weight_scale`, pack-quantized, nvfp4-pack-quantized and mxfp4-pack-quantized `weight_packed`. Each of
- * config_groups says which layers it means (a class, names, re: patterns) and what they are. */
+ * config_groups says which layers it means (a class, names, re: patterns) and what they are. Sparse weights that are not quantized
+ * have `compressed` and `bitmask`. */
 #include "quant/block_planes.h"
 #include "quant/packed_planes.h"
 #include "quant/scaled_planes.h"
+#include "quant/sparse_planes.h"
 #include "quant/tensor_groups.h"
 
 #include <stdio.h>
@@ -197,6 +199,8 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     oq_scaled_rules rules = {0};
     *found = false;
     if (is_plain(ckpt, name)) return OQ_OK;
+    OQ_TRY(oq_sparse_locate(env, ckpt, name, n, k, out, found));
+    if (*found) return OQ_OK;
     OQ_TRY(oq_tensor_group_find(env, declared->options, name, &g.key, &g.json));
     if (!g.json) {
         if (!oq_scaled_find(ckpt, name, "weight") && !oq_scaled_find(ckpt, name, "weight_packed"))
@@ -231,6 +235,7 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
     char name[1024];
     group_words g = {.env = ckpt->arena.env, .key = "", .name = name};
     oq_packed_layout pack = {.packing = OQ_PACK_ROWS};
+    if (oq_sparse_layer_of(ckpt, t, name_length, n, k)) return true;
     if (t->dtype != &oq_dtype_i32) return oq_block_layer_of(declared, ckpt, t, name_length, n, k);
     if (!oq_packed_layer_of(&pack, ckpt, t, name_length, n, k) || *name_length >= sizeof name) return false;
     snprintf(name, sizeof name, "%.*s", (int)*name_length, t->name);
@@ -241,7 +246,8 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
 
 const oq_dialect oq_dialect_compressed_tensors = {
     .name = "compressed-tensors",
-    .help = "llm-compressor's FP8, INT8, packed integers, MXFP8, MXFP4 and NVFP4, in groups",
+    .help =
+        "llm-compressor's FP8, INT8, packed integers, MXFP8, MXFP4 and NVFP4, in groups, and sparse weights",
     .method = &oq_method_compressed_tensors,
     .detect = detect,
     .read = oq_declared_read,

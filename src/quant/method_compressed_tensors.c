@@ -23,7 +23,8 @@ static const oq_method_option options[] = {
 
 static oq_status validate(oq_env *env, const oq_method_args *args)
 {
-    if (args->serialized && oq_json_size(oq_json_get(args->options, "config_groups")) == 0)
+    const bool sparse = oq_json_type(oq_json_get(args->options, "sparsity_config")) == OQ_JSON_OBJECT;
+    if (args->serialized && !sparse && oq_json_size(oq_json_get(args->options, "config_groups")) == 0)
         return oq_fail(env, OQ_E_CONFIG,
                        "method 'compressed-tensors': the checkpoint's metadata has no config_groups");
     return OQ_OK;
