@@ -121,6 +121,15 @@ const oq_format *oq_format_bnb4(bool nf4, int64_t block, bool nested);
 OQ_INT_FORMATS(OQ_INT_FORMAT_DECLARE)
 /* int4_g128 with GLOBAL f32 [1]: value = e4m3((code - 8) * scale / global) * global. Is read alone. */
 extern const oq_format oq_format_int4_e4m3_g128;
+/* int4 with SCALE f32 [n], one for a whole row. Is read alone. */
+extern const oq_format oq_format_int4_channel;
+/* Whole numbers of eight bits in fewer: value = clamp(rne(number of the code * scale), -127, 127) * global; SCALE e4m3 [n, ceil(k/g)],
+ * GLOBAL f32 [n]. whole4: ZERO f32 [16], the numbers; DATA as in int4. whole6: the number is code - 32; DATA u8 [n, ceil(k/2) +
+ * ceil(k/4)]: the lower four bits as in int4, then the upper two, four codes a byte, low bits first. Are read alone. */
+#define OQ_WHOLE_FORMATS(X)                                                                                            \
+    X(whole4_g16) X(whole4_g32) X(whole4_g64) X(whole4_g128) X(whole6_g16) X(whole6_g32) X(whole6_g64) X(whole6_g128)
+OQ_WHOLE_FORMATS(OQ_INT_FORMAT_DECLARE)
+const oq_format *oq_format_whole(int64_t bits, int64_t group); /* NULL: there is none */
 /* The format of these numbers, its scales of that type (f16, bf16, f32); NULL: there is none. */
 const oq_format *oq_format_int(int bits, int group, bool zero_points, const oq_dtype *scale);
 

@@ -27,9 +27,10 @@ const oq_format *const oq_format_list[] = {
     OQ_BNB4_BLOCKS(ENTRY)
 #undef ENTRY
 #define ENTRY(name) &oq_format_##name,
-            OQ_INT4F_FORMATS(ENTRY) OQ_INT_FORMATS(ENTRY)
+            OQ_INT4F_FORMATS(ENTRY) OQ_INT_FORMATS(ENTRY) OQ_WHOLE_FORMATS(ENTRY)
 #undef ENTRY
         & oq_format_int4_e4m3_g128,
+    &oq_format_int4_channel,
     &oq_format_q4_0,
     &oq_format_q4_1,
     &oq_format_q5_0,

@@ -1,9 +1,10 @@
-/* dialect_comfy.c -- FP8, INT8, MXFP8 and NVFP4 as ComfyUI writes them. Older files carry an empty tensor `scaled_fp8` and spell
+/* dialect_comfy.c -- FP8, INT8, INT4, MXFP8 and NVFP4 as ComfyUI writes them. Older files carry an empty tensor `scaled_fp8` and spell
  * `scale_weight`, `scale_input`; newer ones say each layer's format in a tensor `comfy_quant` of JSON text, or for
  * all layers in the header's `_quantization_metadata`, and spell `weight_scale`, `input_scale`. Black Forest Labs' files
  * have a list of their NVFP4 layers beside them. */
 #include "quant/dialect_comfy.h"
 #include "quant/block_planes.h"
+#include "quant/comfy_formats.h"
 #include "quant/scaled_planes.h"
 #include "quant/torchao_int4.h"
 
@@ -193,13 +194,6 @@ static oq_status read_layers(oq_env *env, const oq_declare_input *in, oq_declare
 
 /* ---- one layer ----------------------------------------------------------------------------------------- */
 
-/* An option of a layer, which may also stand under `params`. */
-static bool flag(const oq_json *word, const char *key)
-{
-    return oq_json_bool(oq_json_get(word, key), false) ||
-           oq_json_bool(oq_json_get(oq_json_get(word, "params"), key), false);
-}
-
 static bool file_is_full_precision(const oq_ckpt *ckpt)
 {
     for (size_t i = 0; i < ckpt->n_tensors; i++)
@@ -215,37 +209,13 @@ static oq_status check_format(oq_env *env, const oq_ckpt *ckpt, const oq_json *w
     if (!is_int8 && strcmp(format, "float8_e4m3fn") != 0)
         return oq_fail(env, OQ_E_UNSUPPORTED,
                        "layer '%s' is in ComfyUI's format '%s', which is not in this build yet; "
-                       "'float8_e4m3fn', 'int8_tensorwise', 'mxfp8', 'nvfp4' and 'awq_w4a16' are",
+                       "'float8_e4m3fn', 'int8_tensorwise', 'mxfp8', 'nvfp4', 'convrot_w4a4', "
+                       "'asym_w4a8_int8', 'svdquant_w4a4' and 'awq_w4a16' are",
                        name, format);
     if (t && t->dtype == (is_int8 ? int8.code : fp8.code)) return OQ_OK;
     return oq_fail(env, OQ_E_FORMAT,
                    "layer '%s' is said to be in ComfyUI's format '%s', but '%s.weight' is %s", name, format,
                    name, t ? t->type_name : "missing");
-}
-
-/* An option of a layer that is a number, which may also stand under `params`. */
-static int64_t number(const oq_json *word, const char *key, int64_t none)
-{
-    const oq_json *own = oq_json_get(word, key);
-    return oq_json_int(own ? own : oq_json_get(oq_json_get(word, "params"), key), none);
-}
-
-static oq_status read_rotation(oq_env *env, const oq_json *word, const char *name, int64_t k, int32_t *out)
-{
-    const int64_t group = number(word, "convrot_groupsize", 256);
-    int64_t power = 4;
-    *out = 0;
-    if (!flag(word, "convrot")) return OQ_OK;
-    while (power < group && power < 65536) power *= 4;
-    if (power != group)
-        return oq_fail(env, OQ_E_FORMAT, "layer '%s': convrot_groupsize is %lld, it must be a power of four",
-                       name, (long long)group);
-    if (k % group)
-        return oq_fail(env, OQ_E_FORMAT,
-                       "layer '%s' has %lld columns, which runs of convrot_groupsize %lld do not divide",
-                       name, (long long)k, (long long)group);
-    *out = (int32_t)group;
-    return OQ_OK;
 }
 
 /* By its word, or where the file has none by the codes: two to a byte is NVFP4. */
@@ -256,64 +226,119 @@ static bool is_block(const oq_json *word, const oq_ckpt *ckpt, const char *name,
     const bool mxfp8 = format && strcmp(format, "mxfp8") == 0;
     *out =
         (oq_block_layout){.kind = mxfp8 ? OQ_BLOCK_MXFP8 : OQ_BLOCK_NVFP4, .high_first = true, .tiled = true};
-    out->weight_only =
-        flag(word, "full_precision_matrix_mult") || (!mxfp8 && !oq_scaled_find(ckpt, name, "input_scale"));
+    out->weight_only = oq_comfy_flag(word, "full_precision_matrix_mult") ||
+                       (!mxfp8 && !oq_scaled_find(ckpt, name, "input_scale"));
     if (format) return mxfp8 || strcmp(format, "nvfp4") == 0;
     return t && t->dtype == &oq_dtype_u8;
 }
 
 /* Modulation in AWQ's manner, as comfy-kitchen lays it out: value = (code - 8) * scale + zero. */
-static bool is_awq(const oq_json *word)
+static oq_status locate_awq(const oq_comfy_layer *l, oq_part_source *out)
+{
+    static const oq_int4_rows awq = {"weight", "weight_scale", "weight_zeros",
+                                     "weight,weight_scale,weight_zeros,comfy_quant,bias", false};
+    bool found = false;
+    return oq_int4_rows_locate(l->env, &awq, oq_comfy_number(l->word, "group_size", 64), l->ckpt, l->name,
+                               l->n, l->k, out, &found);
+}
+
+static int64_t pair_columns(const oq_ckpt *ckpt, const oq_json *word, const char *name,
+                            const oq_ckpt_tensor *t)
+{
+    (void)ckpt, (void)word, (void)name;
+    return 2 * t->dim[1];
+}
+
+/* Formats of fewer than eight bits in bytes, which only their word tells. */
+static const struct narrow_row {
+    const char *format;
+    oq_status (*locate)(const oq_comfy_layer *l, oq_part_source *out);
+    int64_t (*columns)(const oq_ckpt *ckpt, const oq_json *word, const char *name, const oq_ckpt_tensor *t);
+} narrow[] = {
+    {"awq_w4a16", locate_awq, pair_columns},
+    {"convrot_w4a4", oq_comfy_w4a4_locate, pair_columns},
+    {"asym_w4a8_int8", oq_comfy_w4a8_locate, oq_comfy_w4a8_columns},
+    {"svdquant_w4a4", oq_comfy_svdquant_locate, pair_columns},
+};
+
+static const struct narrow_row *narrow_of(const oq_json *word)
 {
     const char *format = oq_json_string(oq_json_get(word, "format"));
-    return format && strcmp(format, "awq_w4a16") == 0;
+    for (size_t i = 0; format && i < OQ_COUNT(narrow); i++)
+        if (strcmp(narrow[i].format, format) == 0) return &narrow[i];
+    return NULL;
+}
+
+/* svdquant_w4a4's codes in tiles of 128 rows and 64 columns. */
+static bool is_tiled(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k)
+{
+    if (t->n_dims != 4 || t->dtype != &oq_dtype_i8 || !ends_with(t->name, ".weight") ||
+        t->dim[0] > INT32_MAX || t->dim[1] > INT32_MAX || t->dim[2] != 32 || t->dim[3] != 128 ||
+        t->elems <= 0)
+        return false;
+    *name_length = strlen(t->name) - strlen(".weight");
+    *n = 128 * t->dim[0], *k = 64 * t->dim[1];
+    return true;
 }
 
 static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
                      size_t *name_length, int64_t *n, int64_t *k)
 {
     char name[1024];
+    if (is_tiled(t, name_length, n, k)) return true;
     if (!oq_block_layer_of(declared, ckpt, t, name_length, n, k)) return false;
     if (t->dtype != &oq_dtype_i8 || *name_length >= sizeof name) return true;
     snprintf(name, sizeof name, "%.*s", (int)*name_length, t->name);
-    if (is_awq(oq_json_get(declared->layers, name))) *k *= 2; /* two codes a byte */
-    return true;
+    const oq_json *word = oq_json_get(declared->layers, name);
+    const struct narrow_row *row = narrow_of(word);
+    if (row) *k = row->columns(ckpt, word, name, t);
+    return *k > 0;
+}
+
+static oq_status locate_bytes(const oq_comfy_layer *l, const oq_declared *declared, oq_part_source *out,
+                              bool *found)
+{
+    const oq_ckpt_tensor *t = oq_scaled_find(l->ckpt, l->name, "weight");
+    const bool is_int8 = t && t->dtype == int8.code;
+    oq_scaled_rules rules = {.act = OQ_SCALED_ACT_FILE};
+    int32_t rotate = 0;
+    if (oq_comfy_flag(l->word, "full_precision_matrix_mult") || file_is_full_precision(l->ckpt))
+        rules.act = OQ_SCALED_ACT_NONE;
+    if (is_int8 && oq_comfy_flag(l->word, "convrot")) OQ_TRY(oq_comfy_rotation(l, &rotate));
+    OQ_TRY(oq_scaled_locate(l->env, is_int8 ? &int8 : &fp8, &rules, declared, l->ckpt, l->name, l->n, l->k,
+                            out, found));
+    out->rotate = *found ? rotate : 0;
+    return OQ_OK;
 }
 
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
                         int64_t n, int64_t k, oq_part_source *out, bool *found)
 {
-    static const oq_int4_rows awq = {"weight", "weight_scale", "weight_zeros",
-                                     "weight,weight_scale,weight_zeros,comfy_quant,bias", false};
     const oq_json *word = oq_json_get(declared->layers, name);
-    oq_scaled_rules rules = {.act = OQ_SCALED_ACT_FILE};
+    const oq_comfy_layer l = {.env = env, .ckpt = ckpt, .word = word, .name = name, .n = n, .k = k};
+    const struct narrow_row *row = narrow_of(word);
     oq_block_layout block;
     *found = false;
     OQ_TRY(check_unlisted(env, declared, ckpt, name));
-    if (is_awq(word))
-        return oq_int4_rows_locate(env, &awq, number(word, "group_size", 64), ckpt, name, n, k, out, found);
+    if (row) {
+        OQ_TRY(row->locate(&l, out));
+        *found = true;
+        return OQ_OK;
+    }
     if (is_block(word, ckpt, name, &block)) {
         OQ_TRY(oq_block_locate(env, &block, "comfy_quant", ckpt, name, n, k, out));
         *found = true;
         return OQ_OK;
     }
     if (word) OQ_TRY(check_format(env, ckpt, word, name));
-    if (flag(word, "full_precision_matrix_mult") || file_is_full_precision(ckpt))
-        rules.act = OQ_SCALED_ACT_NONE;
-    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
-    const bool is_int8 = t && t->dtype == int8.code;
-    int32_t rotate = 0;
-    if (is_int8) OQ_TRY(read_rotation(env, word, name, k, &rotate));
-    OQ_TRY(oq_scaled_locate(env, is_int8 ? &int8 : &fp8, &rules, declared, ckpt, name, n, k, out, found));
-    out->rotate = *found ? rotate : 0;
-    return OQ_OK;
+    return locate_bytes(&l, declared, out, found);
 }
 
 const oq_dialect oq_dialect_comfy = {
     .name = "comfy",
-    .help = "ComfyUI's FP8, INT8 (rotated or not), MXFP8, NVFP4 and INT4 of modulation: scaled_fp8, "
-            "comfy_quant or "
-            "_quantization_metadata",
+    .help = "ComfyUI's FP8, INT8 (rotated or not), MXFP8, NVFP4, INT4 (rotated, SVDQuant, of modulation): "
+            "scaled_fp8, "
+            "comfy_quant or _quantization_metadata",
     .method = &oq_method_fp8,
     .detect = detect,
     .read = read_layers,

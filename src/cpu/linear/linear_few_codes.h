@@ -46,7 +46,7 @@ static inline few_kind few_kind_of(const oq_linear_spec *spec)
     if (spec->k % OQ_PIECE) return FEW_SPANS;
     if (f == &oq_format_q4_0) return FEW_Q4_0;
     if (f == &oq_format_q4_k) return FEW_Q4_K;
-    if (!f->piece || f->block_k > OQ_PIECE) return FEW_SPANS;
+    if (!f->piece || f->block_k == 0 || f->block_k > OQ_PIECE) return FEW_SPANS;
     return f->planes & 1u << OQ_PLANE_ZERO ? FEW_OFFSETS : FEW_CODES;
 }
 
