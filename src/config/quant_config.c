@@ -60,7 +60,12 @@ static oq_status split_mapping(oq_env *env, const oq_json *object, const char *w
         if (!text || !*text)
             return oq_fail(env, OQ_E_CONFIG, "%s: '%s' must be a method's name, not %s", where, key,
                            text ? "an empty string" : oq_json_type_name(value));
-        *(oq_name_equal(key, "method") ? method : quant_method) = text;
+        const char **slot = oq_name_equal(key, "method") ? method : quant_method;
+        if (*slot && !oq_name_equal(*slot, text)) /* two spellings of one key */
+            return oq_fail(env, OQ_E_CONFIG,
+                           "%s names two methods under '%s' in two spellings: '%s' and '%s'", where, key,
+                           *slot, text);
+        *slot = text;
     }
     if (*method && *quant_method && !oq_name_equal(*method, *quant_method))
         return oq_fail(env, OQ_E_CONFIG, "%s names two methods: method '%s' and quant_method '%s'", where,

@@ -125,6 +125,9 @@ static void test_refused(void **state)
     refuse(env, "{\"transformer\": 42, \"vae\": null}", OQ_E_CONFIG,
            "no 'method'|'transformer'|a whole number");
     refuse(env, "{\"method\": \"fp8\", \"quant_method\": \"int8\"}", OQ_E_CONFIG, "two methods|'fp8'|'int8'");
+    refuse(env, "{\"method\": \"fp8\", \"METHOD\": \"int8\"}", OQ_E_CONFIG, "two spellings|'fp8'|'int8'");
+    refuse(env, "{\"quant_method\": \"fp8\", \"quant-method\": \"int8\"}", OQ_E_CONFIG,
+           "two methods|two spellings");
     refuse(env, "{\"foo\": \"bar\"}", OQ_E_CONFIG, "no 'method'|'foo'");
     refuse(env, "{\"method\": 8}", OQ_E_CONFIG, "'method'|a whole number");
     refuse(env, "{\"method\": \"\"}", OQ_E_CONFIG, "'method'|empty");
