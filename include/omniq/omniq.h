@@ -99,7 +99,8 @@ typedef struct oq_env_params {
 } oq_env_params;
 #define OQ_ENV_PARAMS_INIT {.size = sizeof(oq_env_params)}
 
-OQ_API oq_status   oq_env_new(const oq_env_params *params, oq_env **out); /* params may be NULL */
+/* params may be NULL. Where it fails, `log` gets the sentence that oq_env_error would give. */
+OQ_API oq_status   oq_env_new(const oq_env_params *params, oq_env **out);
 OQ_API void        oq_env_free(oq_env *env);                              /* last of all: objects point into it */
 OQ_API const char *oq_env_error(const oq_env *env);                       /* "" if nothing failed */
 OQ_API void        oq_env_clear(oq_env *env);                             /* forgets error and cancellation */

@@ -44,10 +44,12 @@ class _Env:
         if progress is not None and not callable(progress):
             raise Error("E_ARG", f"progress has to be callable, not {progress!r}")
         self._showing = self._failed = None
+        said = ["libomniq gives no environment"]
         levels = (logging.WARNING, logging.INFO, logging.DEBUG)
 
         def log(_, level, message):
-            _log.log(levels[level], "%s", message.decode(errors="replace"))
+            said[0] = message.decode(errors="replace")
+            _log.log(levels[level], "%s", said[0])
 
         def show(_, step):
             step = step.contents
@@ -68,7 +70,7 @@ class _Env:
         self._lock = threading.Lock()
         status = _lib.oq_env_new(c.byref(params), c.byref(self.pointer))
         if status != 0:
-            raise Error(_lib.oq_status_name(status).decode(), "libomniq gives no environment")
+            raise Error(_lib.oq_status_name(status).decode(), said[0])
         self._users, self._alive = [None], [None]  # lists, because their methods are atomic
 
     def hold(self):

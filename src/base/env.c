@@ -68,6 +68,7 @@ oq_status oq_env_new(const oq_env_params *params, oq_env **out)
     env->params = p;
     const oq_status st = oq_pool_new(env, p.n_threads, &env->pool);
     if (st != OQ_OK) {
+        oq_log(env, OQ_LOG_INFO, "%s", env->error); /* nobody can ask for it later */
         oq_env_free(env);
         return st;
     }

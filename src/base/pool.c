@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum {
-    MAX_THREADS = 256,
+    MAX_THREADS = 1024,
     SPINS_PER_LOOK = 16,   /* pauses between two looks at the clock */
     COLD_SPIN_NS = 20000,  /* outside of hot sections */
     HOT_SPIN_NS = 4000000, /* inside: longer than what a pipeline does on the host between two operations */

@@ -44,6 +44,7 @@ typedef struct cli_progress {
     double last_drawn_s;
     uint64_t said[64]; /* hashes of the last warnings */
     size_t n_said;
+    char last[512]; /* message to the log, shown or not */
 } cli_progress;
 
 void cli_progress_init(cli_progress *p, bool quiet, bool verbose);

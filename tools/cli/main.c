@@ -153,7 +153,7 @@ static int run(const cli_arguments *a)
     oq_options *options = NULL;
     oq_report *report = NULL;
     oq_status st = oq_env_new(&params, &env);
-    if (st != OQ_OK) return fail(a, st, "");
+    if (st != OQ_OK) return fail(a, st, progress.last);
     catch_signals(env);
     st = oq_options_new(env, a->command, &options);
     if (st == OQ_OK) st = fill(env, a, options, missing, sizeof missing);

@@ -91,6 +91,7 @@ static bool said_before(cli_progress *p, const char *message)
 void cli_progress_log(void *progress, oq_log_level level, const char *message)
 {
     cli_progress *p = progress;
+    snprintf(p->last, sizeof p->last, "%s", message);
     if (p->quiet || (level != OQ_LOG_WARN && !p->verbose)) return;
     if (level == OQ_LOG_WARN && said_before(p, message)) return;
     cli_progress_end(p);

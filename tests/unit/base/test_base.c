@@ -15,6 +15,7 @@
 #include "base/unicode.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static int setup(void **state)
@@ -182,6 +183,28 @@ static void test_pool(void **state)
     assert_int_equal(oq_pool_new(env, 100000, &none), OQ_E_ARG);
 }
 
+static void keep_message(void *user, oq_log_level level, const char *message)
+{
+    (void)level;
+    snprintf(user, 256, "%s", message);
+}
+
+/* An environment that does not come to be says why to its log; as many threads as an option may ask for are possible. */
+static void test_env_fails_in_words(void **state)
+{
+    (void)state;
+    char message[256] = "";
+    oq_env *env = NULL;
+    oq_env_params params = OQ_ENV_PARAMS_INIT;
+    params.log = keep_message, params.log_user = message, params.n_threads = 1025;
+    assert_int_equal(oq_env_new(&params, &env), OQ_E_ARG);
+    assert_null(env);
+    assert_string_equal(message, "1025 threads asked for, 1 to 1024 are possible");
+    params.n_threads = 300;
+    assert_int_equal(oq_env_new(&params, &env), OQ_OK);
+    oq_env_free(env);
+}
+
 static void test_unicode(void **state)
 {
     oq_env *env = *state;
@@ -271,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_json_round_trip),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_env_fails_in_words),
         cmocka_unit_test(test_unicode),
         cmocka_unit_test(test_regex),
         cmocka_unit_test(test_regex_each),
