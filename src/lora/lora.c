@@ -25,7 +25,9 @@ typedef struct adapter { /* one named layer of a file */
 
 typedef struct lora_file {
     const char *path;
-    double scale, alpha; /* alpha: of the whole file, NAN: none */
+    double scale;
+    double *
+        alpha; /* of the layers of each of the plan's components, where the file says one for all; NAN: it does not */
     oq_ckpt *ckpt;
     adapter *adapters;
     size_t n_adapters;
@@ -37,6 +39,7 @@ typedef struct hung { /* a pair as it was attached, and where its weights are */
     const lora_file *file;
     const adapter *of;
     int64_t from; /* rows of the adapter */
+    double alpha; /* the file's for this component; NAN: none */
 } hung;
 
 struct oq_loras {
@@ -81,6 +84,25 @@ static oq_status open_file(oq_loras *l, lora_file *f, const char *path)
                    names[1]);
 }
 
+/* Ways to begin the training which take out of the model's weights what the adapter begins with: beside weights as they are
+ * published, such an adapter is not what was trained. */
+static oq_status check_start(oq_loras *l, const lora_file *f, const oq_json *json, const char *where,
+                             const char *prefix)
+{
+    static const char *const starts[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+    char key[64];
+    snprintf(key, sizeof key, "%sinit_lora_weights", prefix);
+    const char *start = oq_json_string(oq_json_get(json, key));
+    for (size_t i = 0; start && i < OQ_COUNT(starts); i++)
+        if (strncmp(start, starts[i], strlen(starts[i])) == 0)
+            return oq_fail(
+                l->env, OQ_E_UNSUPPORTED,
+                "--lora '%s': '%s' of its %s is \"%s\": it goes with weights that were changed when its "
+                "training began; convert it to a plain adapter",
+                f->path, key, where, start);
+    return OQ_OK;
+}
+
 /* A key of an adapter's description that changes what it does and is not followed here. */
 static oq_status check_description(oq_loras *l, const lora_file *f, const oq_json *json, const char *where,
                                    const char *prefix)
@@ -97,6 +119,7 @@ static oq_status check_description(oq_loras *l, const lora_file *f, const oq_jso
     if (oq_json_size(oq_json_get(json, key)) > 0)
         return oq_fail(l->env, OQ_E_UNSUPPORTED, "--lora '%s': '%s' of its %s is not supported", f->path, key,
                        where);
+    OQ_TRY(check_start(l, f, json, where, prefix));
     snprintf(key, sizeof key, "%sbias", prefix);
     const char *bias = oq_json_string(oq_json_get(json, key));
     if (bias && strcmp(bias, "none") != 0)
@@ -105,8 +128,8 @@ static oq_status check_description(oq_loras *l, const lora_file *f, const oq_jso
     return OQ_OK;
 }
 
-static oq_status take_alpha(oq_loras *l, lora_file *f, const oq_json *json, const char *where,
-                            const char *prefix)
+static oq_status take_alpha(oq_loras *l, const lora_file *f, const oq_json *json, const char *where,
+                            const char *prefix, double *out)
 {
     static const char *const names[] = {"lora_alpha", "alpha"};
     char key[64];
@@ -115,33 +138,48 @@ static oq_status take_alpha(oq_loras *l, lora_file *f, const oq_json *json, cons
         snprintf(key, sizeof key, "%s%s", prefix, names[i]);
         const oq_json *alpha = oq_json_get(json, key);
         if (!alpha || oq_json_type(alpha) == OQ_JSON_NULL) continue;
-        f->alpha = oq_json_real(alpha, (double)NAN);
-        if (isfinite(f->alpha)) return OQ_OK;
+        *out = oq_json_real(alpha, (double)NAN);
+        if (isfinite(*out)) return OQ_OK;
         return oq_fail(l->env, OQ_E_FORMAT, "--lora '%s': '%s' of its %s is %s, want a number", f->path, key,
                        where, oq_json_type_name(alpha));
     }
     return OQ_OK;
 }
 
-/* Alpha of all pairs that have none of their own stands beside a folder's file (PEFT: adapter_config.json) or in a file's
- * metadata (diffusers: lora_adapter_metadata, its keys behind the component's name). */
+/* diffusers keeps one description of each component's adapter in the file's metadata, keys behind the component's name. */
+static oq_status read_metadata(oq_loras *l, lora_file *f)
+{
+    static const char metadata[] = "lora_adapter_metadata";
+    const char *text = oq_json_string(oq_ckpt_metadata(f->ckpt, metadata));
+    oq_json *json = NULL;
+    if (!text) return OQ_OK;
+    OQ_TRY(oq_json_parse(l->env, text, strlen(text), metadata, &json));
+    oq_status st = OQ_OK;
+    for (size_t i = 0; st == OQ_OK && i < l->plan->n_components; i++) {
+        char prefix[48];
+        snprintf(prefix, sizeof prefix, "%s.", l->plan->components[i].name);
+        st = take_alpha(l, f, json, metadata, prefix, &f->alpha[i]);
+    }
+    oq_json_free(json);
+    return st;
+}
+
+/* Alpha of all pairs that have none of their own: PEFT's stands beside a folder's file, diffusers' in a file's metadata. */
 static oq_status read_alpha(oq_loras *l, lora_file *f, const char *path)
 {
-    static const char metadata[] = "lora_adapter_metadata", beside[] = "adapter_config.json";
+    static const char beside[] = "adapter_config.json";
+    const size_t n = l->plan->n_components;
     oq_json *json = NULL;
-    f->alpha = (double)NAN;
-    const char *text = oq_json_string(oq_ckpt_metadata(f->ckpt, metadata));
-    if (text) {
-        OQ_TRY(oq_json_parse(l->env, text, strlen(text), metadata, &json));
-        const oq_status st = take_alpha(l, f, json, metadata, "transformer.");
-        oq_json_free(json);
-        OQ_TRY(st);
-    }
+    double all = (double)NAN;
+    OQ_TRY(oq_arena_new(&l->arena, n, sizeof *f->alpha, "adapters", &f->alpha));
+    for (size_t i = 0; i < n; i++) f->alpha[i] = all;
+    OQ_TRY(read_metadata(l, f));
     const char *config = oq_file_is_dir(path) ? oq_arena_printf(&l->arena, "%s/%s", path, beside) : NULL;
     if (!config || !oq_file_exists(config)) return OQ_OK;
     OQ_TRY(oq_json_parse_file(l->env, config, 1 << 20, &json));
-    const oq_status st = take_alpha(l, f, json, beside, "");
+    const oq_status st = take_alpha(l, f, json, beside, "", &all);
     oq_json_free(json);
+    for (size_t i = 0; i < n && !isnan(all); i++) f->alpha[i] = all;
     return st;
 }
 
@@ -232,7 +270,25 @@ static oq_status hang(oq_loras *l, const lora_file *f, const adapter *a, const o
         l->pairs = grown;
         l->capacity = capacity;
     }
-    l->pairs[l->n_pairs++] = (hung){.pair = pair, .file = f, .of = a, .from = target->from};
+    l->pairs[l->n_pairs++] = (hung){.pair = pair,
+                                    .file = f,
+                                    .of = a,
+                                    .from = target->from,
+                                    .alpha = f->alpha[target->component - l->plan->components]};
+    return OQ_OK;
+}
+
+/* One file means the same rows of a layer twice, in two spellings. */
+static oq_status check_once(oq_loras *l, const adapter *a)
+{
+    for (const adapter *b = l->files[l->n_files - 1].adapters; b < a; b++)
+        for (int i = 0; i < b->n_targets * a->n_targets; i++) {
+            const oq_lora_target *x = &a->targets[i % a->n_targets], *y = &b->targets[i / a->n_targets];
+            if (x->linear == y->linear && x->at == y->at && x->n == y->n)
+                return oq_fail(l->env, OQ_E_FORMAT,
+                               "--lora '%s': '%.*s' and '%.*s' mean the same rows of layer '%s'",
+                               a->subject.path, (int)b->n, b->name, (int)a->n, a->name, x->linear->name);
+        }
     return OQ_OK;
 }
 
@@ -244,6 +300,7 @@ static oq_status attach_file(oq_loras *l, lora_file *f, const oq_lora_names *nam
         *s = (oq_lora_subject){.path = f->path, .name = a->name, .n_name = (int)a->n};
         a->n_targets = oq_lora_names_find(names, a->name, a->n, a->targets, &s->rows, &s->halves_swapped);
         if (a->n_targets == 0) continue;
+        OQ_TRY(check_once(l, a));
         s->k = a->targets[0].linear->spec.k;
         OQ_TRY(oq_lora_delta_make(l->env, s, a->tensor, &a->delta));
         for (int t = 0; t < a->n_targets; t++) OQ_TRY(hang(l, f, a, &a->targets[t]));
@@ -332,7 +389,7 @@ static double scale_of(const hung *h)
         alpha->dtype->to_f32(&own, alpha->data, 1);
         return h->file->scale * (double)own / rank;
     }
-    return h->file->scale * (isnan(h->file->alpha) ? 1.0 : h->file->alpha / rank);
+    return h->file->scale * (isnan(h->alpha) ? 1.0 : h->alpha / rank);
 }
 
 /* f32 rows -> the planes of a plain format -> the kernel's own layout -> backend memory at *at. */

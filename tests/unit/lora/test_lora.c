@@ -252,6 +252,26 @@ static void test_refusals(void **state)
     oq_env_clear(f->env);
 }
 
+/* One file that means the same rows twice, in two spellings, would change them twice. */
+static void test_rows_twice_in_one_file(void **state)
+{
+    fixture *f = *state;
+    const entry twice[] = {
+        {"lora_unet_block_0_w2", ".lora_down.weight", ".lora_up.weight", W2},
+        {"transformer.block.0.w2", ".lora_A.weight", ".lora_B.weight", W2},
+    };
+    const oq_lora_request request = {write_file(f, "twice.safetensors", twice, 2), 1};
+    net n;
+    net_plan(f, &tiny_module, "{}", NULL, &n);
+    assert_int_equal(net_attach(f, &n, &request, 1), OQ_E_FORMAT);
+    if (!strstr(
+            oq_env_error(f->env),
+            "'lora_unet_block_0_w2' and 'transformer.block.0.w2' mean the same rows of layer 'block.0.w2'"))
+        fail_msg("%s", oq_env_error(f->env));
+    net_free(f, &n);
+    oq_env_clear(f->env);
+}
+
 /* A rank of 0 is told with the tensor's shape. */
 static void test_rank_of_nothing(void **state)
 {
@@ -308,6 +328,11 @@ static void test_alpha_in_metadata(void **state)
          "'transformer.lora_alpha' of its lora_adapter_metadata is a string, want a number"},
         {"{\\\"transformer.alpha_pattern\\\":{\\\"w2\\\":1}}",
          "'transformer.alpha_pattern' of its lora_adapter_metadata is not supported"},
+        {"{\\\"transformer.init_lora_weights\\\":\\\"pissa_niter_16\\\"}",
+         "is \"pissa_niter_16\": it goes with weights that were changed when its training began"},
+        {"{\\\"transformer.r\\\":4,\\\"transformer.lora_alpha\\\":8,\\\"text_encoder.lora_alpha\\\":3,"
+         "\\\"transformer.init_lora_weights\\\":\\\"gaussian\\\"}",
+         NULL},
         {"{\\\"transformer.fan_in_fan_out\\\":true}", "'transformer.fan_in_fan_out'"},
         {"{\\\"transformer.bias\\\":\\\"all\\\"}", "is \"all\", want \"none\""},
         {"{", "lora_adapter_metadata: not valid JSON"},
@@ -382,11 +407,17 @@ static void test_requests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spellings),         cmocka_unit_test(test_effect_beside_quantized_weights),
-        cmocka_unit_test(test_several_files),     cmocka_unit_test(test_original_names),
+        cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_effect_beside_quantized_weights),
+        cmocka_unit_test(test_several_files),
+        cmocka_unit_test(test_original_names),
 
-        cmocka_unit_test(test_refusals),          cmocka_unit_test(test_unmatched_keys_are_counted),
-        cmocka_unit_test(test_rank_of_nothing),   cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_unmatched_keys_are_counted),
+        cmocka_unit_test(test_rank_of_nothing),
+        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_rows_twice_in_one_file),
+        cmocka_unit_test(test_requests),
         cmocka_unit_test(test_alpha_in_metadata),
     };
     return cmocka_run_group_tests_name("lora", tests, setup, teardown);
