@@ -6,7 +6,7 @@ OUT    ?= out/demo
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all check arm demo bench quality fmt lint golden-update install clean
+.PHONY: all check arm demo bench quality fmt lint golden-update install uninstall clean
 all:
 	@cmake -S . -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; rm -f $(BUILD).log; exit 1; }; rm -f $(BUILD).log
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -47,6 +47,11 @@ golden-update: all # then look at the diff
 
 install: all
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD)
+
+uninstall: # what 'make install' wrote, by the list that it left in the build folder
+	@test -f $(BUILD)/install_manifest.txt || { echo "nothing to take away: $(BUILD)/install_manifest.txt is not there"; exit 1; }
+	@sed 's|^|$(DESTDIR)|' $(BUILD)/install_manifest.txt | while IFS= read -r file || [ -n "$$file" ]; do rm -fv "$$file"; done
+	@rmdir "$(DESTDIR)$(PREFIX)/include/omniq" 2> /dev/null || true
 
 clean:
 	rm -rf $(BUILD) $(ARM_BUILD)
