@@ -84,6 +84,14 @@ typedef struct oq_progress {
     double      elapsed_s;
 } oq_progress;
 
+typedef struct oq_media oq_media; /* pictures or videos: 8 bit RGB, row-major, interleaved */
+
+/* What a request's pictures would be if the work ended after `step` of `steps`: 'previews' of them are made for a request. */
+typedef struct oq_preview {
+    const oq_media *media; /* all items; gone when the callback returns */
+    int step, steps;
+} oq_preview;
+
 /* All members may be zero: malloc, silence, the cores this process may use. */
 typedef struct oq_env_params {
     size_t size; /* sizeof(oq_env_params): old callers keep working */
@@ -96,6 +104,8 @@ typedef struct oq_env_params {
     void (*progress)(void *user, const oq_progress *progress);
     void *progress_user;
     int   n_threads; /* 0: the cores this process may use */
+    void (*preview)(void *user, const oq_preview *preview); /* called by the thread that generates */
+    void *preview_user;
 } oq_env_params;
 #define OQ_ENV_PARAMS_INIT {.size = sizeof(oq_env_params)}
 
@@ -172,7 +182,6 @@ OQ_API oq_status oq_run(oq_options *options, oq_report **out);
 /* ---- the verbs one by one, for programs that keep a model ---------------------------------------------- */
 
 typedef struct oq_model oq_model; /* plan + packed weights; read-only after opening, shareable between threads */
-typedef struct oq_media oq_media; /* pictures or videos: 8 bit RGB, row-major, interleaved */
 
 /* Resolves, plans and loads what `options` (of "generate") name. `env` outlives the model. */
 OQ_API oq_status oq_model_open(oq_env *env, const oq_options *options, oq_model **out);

@@ -116,6 +116,8 @@ static const oq_option_info rows[] = {
      "latent frames that a video is decoded at a time; the same frames come out"},
     {"image", "i", OQ_OPTION_LIST, 0, 0, NULL, NULL, PROMPT, "request", "FILE",
      "picture that the request begins with"},
+    {"previews", NULL, OQ_OPTION_INT, 0, 1000, NULL, "0; 4 with --preview", "generate,plan", "request", "N",
+     "looks at the picture before it is done, spread over the steps; each takes as long as a decoding"},
     {"template", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "tokenize", "request", NULL,
      "apply the pipeline's prompt template first"},
 
@@ -258,6 +260,8 @@ static const oq_option_info rows[] = {
      "the recipe as JSON, for --recipe or --quantization @FILE"},
     {"show", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "generate", "output", NULL,
      "draw the picture in the terminal: kitty, iTerm2, sixel or half blocks"},
+    {"preview", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "generate", "output", "FILE",
+     "write what the picture is like so far, over and over, while the work goes on"},
     {"from", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "generate", "output", "IMAGE.png",
      "repeat the run that made this picture; other flags change it"},
     {"no-metadata", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "generate,serve", "output", NULL,

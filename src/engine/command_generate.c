@@ -19,7 +19,8 @@ typedef struct run {
     const oq_video_type *video; /* NULL: pictures */
     oq_trace *trace;
     oq_media *media;
-    char **paths; /* one per picture, in the arena */
+    char **paths;    /* one per picture, in the arena */
+    char **previews; /* likewise, of what it is like so far; NULL: nobody looks */
     int n_images;
     double start_s, save_s;
 } run;
@@ -56,6 +57,24 @@ static char *image_path(run *r, const char *base, int index)
     if (r->n_images == 1) return oq_arena_strdup(&r->arena, base);
     const int stem = dot && dot != leaf ? (int)(dot - base) : (int)strlen(base);
     return oq_arena_printf(&r->arena, "%.*s_%d%s", stem, base, index + 1, base + stem);
+}
+
+static oq_status name_previews(run *r)
+{
+    const char *base = oq_options_text(r->options, "preview", NULL);
+    if (!base && oq_options_int(r->options, "previews", 0) > 0)
+        return oq_fail(r->env, OQ_E_ARG, "previews have to go somewhere: --preview FILE");
+    if (!base) return OQ_OK;
+    if (strcmp(base, "-") == 0)
+        return oq_fail(r->env, OQ_E_ARG, "preview: a file is needed, not standard output");
+    OQ_TRY(check_ending(r, base));
+    OQ_TRY(oq_arena_new(&r->arena, (size_t)r->n_images, sizeof *r->previews, "preview names", &r->previews));
+    for (int i = 0; i < r->n_images; i++) {
+        r->previews[i] = image_path(r, base, i);
+        if (!r->previews[i]) return oq_fail(r->env, OQ_E_NOMEM, "preview: no memory");
+        OQ_TRY(oq_output_probe(r->env, r->previews[i]));
+    }
+    return OQ_OK;
 }
 
 static oq_status name_outputs(run *r)
@@ -123,6 +142,7 @@ static oq_status prepare(run *r)
         oq_log(r->env, OQ_LOG_WARN, "the negative prompt has no effect: the guidance scale is %.7g",
                r->request.guidance);
     r->n_images = r->request.n_prompts * r->request.images_per_prompt;
+    OQ_TRY(name_previews(r));
     OQ_TRY(name_outputs(r));
     if (trace) {
         OQ_TRY(oq_output_probe(r->env, trace));
@@ -160,9 +180,24 @@ static oq_status save(run *r)
     return OQ_OK;
 }
 
+/* A place that was writable before may be full now: the picture itself is worth going on for. */
+static void save_preview(void *user, const oq_preview *preview)
+{
+    const run *r = user;
+    oq_env *quiet = NULL; /* whose errors are no end of the run */
+    if (oq_env_new(&(oq_env_params){.size = sizeof(oq_env_params), .n_threads = 1}, &quiet) != OQ_OK) return;
+    for (int i = 0; i < r->n_images; i++)
+        if (oq_media_write(quiet, preview->media, i, r->previews[i], NULL, 0) != OQ_OK) {
+            oq_log(r->env, OQ_LOG_WARN, "a preview is left out: %s", oq_env_error(quiet));
+            oq_env_clear(quiet);
+        }
+    oq_env_free(quiet);
+}
+
 static oq_status work(run *r)
 {
     oq_run_hooks hooks = {0};
+    if (r->previews) hooks.preview = save_preview, hooks.preview_user = r;
     if (r->trace) hooks.trace = oq_trace_sink_put, hooks.trace_user = r->trace;
     OQ_TRY(oq_model_load(r->env, r->model));
     OQ_TRY(oq_generate_request(r->env, r->model, &r->request, &hooks, &r->media));

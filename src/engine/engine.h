@@ -100,6 +100,8 @@ typedef struct oq_run_hooks { /* for compare --layers and --trace */
     void             *observer_user; /* of both */
     oq_trace_sink     trace;
     void             *trace_user;
+    void (*preview)(void *user, const oq_preview *preview); /* beside the environment's own; NULL: none */
+    void             *preview_user;
 } oq_run_hooks;
 oq_status oq_generate_request(oq_env *env, const oq_model *model, const oq_request *request, const oq_run_hooks *hooks,
                               oq_media **out);

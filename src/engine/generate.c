@@ -51,6 +51,24 @@ static oq_status step_kinds(oq_env *env, const oq_model *model, const oq_request
     return OQ_OK;
 }
 
+typedef struct looking { /* who looks at the pictures before they are done */
+    oq_env *env;
+    const oq_run_hooks *hooks; /* NULL: the environment alone */
+    const oq_media *media;     /* of the request: its shape and seeds */
+} looking;
+
+/* An oq_preview_sink: the pixels as media, for as long as the callbacks last. */
+static oq_status show_preview(void *user, const uint8_t *pixels, int step, int steps)
+{
+    const looking *l = user;
+    oq_media media = *l->media;
+    media.pixels = (uint8_t *)(uintptr_t)pixels;
+    const oq_preview preview = {.media = &media, .step = step, .steps = steps};
+    if (l->hooks && l->hooks->preview) l->hooks->preview(l->hooks->preview_user, &preview);
+    if (l->env->params.preview) l->env->params.preview(l->env->params.preview_user, &preview);
+    return oq_check_canceled(l->env);
+}
+
 static oq_status run(oq_env *env, const oq_model *model, const oq_request *request, const oq_run_hooks *hooks,
                      oq_media *media)
 {
@@ -75,6 +93,8 @@ static oq_status run(oq_env *env, const oq_model *model, const oq_request *reque
                   .base = scratch,
                   .size = media->scratch_bytes,
                   .step_kinds = kinds};
+    looking look = {.env = env, .hooks = hooks, .media = media};
+    if (env->params.preview || (hooks && hooks->preview)) ex.preview = show_preview, ex.preview_user = &look;
     if (hooks) {
         ex.observer = hooks->observer;
         ex.attention_observer = hooks->attention_observer;

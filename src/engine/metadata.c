@@ -16,9 +16,10 @@ struct oq_metadata {
 };
 
 /* Options that say where results go or how this machine works: not part of what a picture is. */
-static const char *const forgotten[] = {"output",     "show",           "from",    "no-metadata", "trace",
-                                        "trace-keys", "verify-against", "json",    "threads",     "device",
-                                        "cpu",        "quiet",          "verbose", "prompt-file", NULL};
+static const char *const forgotten[] = {
+    "output",         "show",        "from",    "no-metadata", "trace", "trace-keys",
+    "verify-against", "json",        "threads", "device",      "cpu",   "quiet",
+    "verbose",        "prompt-file", "preview", "previews",    NULL};
 
 static bool is_forgotten(const char *name)
 {

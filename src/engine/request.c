@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define OQ_PREVIEWS     4 /* where a file for them is named and their number is not */
 #define MAX_PROMPT_FILE ((size_t)16 << 20)
 
 /* The option set that decides `name`: the command's, else the model folder's, else NULL. */
@@ -231,6 +232,8 @@ oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *
         .flow_shift = real_of(model, options, "flow-shift", 0.0),
         .true_cfg = real_of(model, options, "true-cfg-scale", 1.0),
         .strength = real_of(model, options, "strength", 0.6),
+        .previews =
+            (int)int_of(model, options, "previews", oq_options_given(options, "preview") ? OQ_PREVIEWS : 0),
     };
     OQ_TRY(check_takes(env, model, options));
     OQ_TRY(collect_prompts(env, options, arena, out));

@@ -178,6 +178,10 @@ oq_status oq_declare_attention(oq_builder *b, oq_attention *a, const char *name,
 typedef oq_status (*oq_trace_sink)(void *user, const char *key, const oq_dtype *dtype, const void *data,
                                    const int64_t *shape, int n_dims);
 
+/* Receives what a request's pictures are like after `step` of `steps`: bytes as the request's own result has them, valid
+ * during the call alone. */
+typedef oq_status (*oq_preview_sink)(void *user, const uint8_t *pixels, int step, int steps);
+
 /* Sees every linear product of a forward: x and y as the layer got and gave them. Not called in measure mode. */
 typedef oq_status (*oq_layer_observer)(void *user, const oq_linear *layer, oq_tensor x, oq_tensor y);
 
@@ -204,6 +208,8 @@ typedef struct oq_exec {
     void             *observer_user; /* of both */
     oq_trace_sink     trace;    /* NULL: none */
     void             *trace_user;
+    oq_preview_sink   preview;  /* NULL: nobody looks */
+    void             *preview_user;
 } oq_exec;
 
 typedef size_t oq_mark;

@@ -217,6 +217,27 @@ static void guide(oq_packed_run *r, int64_t n)
         oq_latents_guide_plain(r->ex->compute, r->predictions, r->predictions + n, n, f->guidance);
 }
 
+static oq_status decode(oq_packed_run *r);
+
+/* What the step's prediction aims at, decoded by a copy of the run. */
+static oq_status preview(oq_packed_run *r, int step)
+{
+    oq_run_look look;
+    oq_packed_run copy = *r;
+    const int before = r->first_step, steps = r->req->steps;
+    if (!oq_run_look_due(r->ex, r->req, step + 1 - before, steps - before)) return OQ_OK;
+    oq_status st =
+        oq_run_look_begin(&look, r->ex, r->req, r->n_items * r->elems, step + 1 - before, steps - before);
+    for (int64_t i = 0; look.latents && i < look.elems; i++)
+        look.latents[i] = r->latents[i] - r->times.sigmas[step] * r->predictions[i];
+    copy.latents = look.latents;
+    copy.out = r->ex->measure ? NULL : &look.output;
+    oq_arena_init(&copy.arena, r->ex->env);
+    if (st == OQ_OK) st = decode(&copy);
+    oq_arena_deinit(&copy.arena);
+    return oq_run_look_end(&look, st);
+}
+
 static oq_status denoise_step(void *user, int64_t index)
 {
     oq_packed_run *r = user;
@@ -227,10 +248,11 @@ static oq_status denoise_step(void *user, int64_t index)
     OQ_TRY(oq_check_canceled(r->ex->env));
     r->ex->step = step + 1;
     OQ_TRY(predict(r, step));
-    if (r->ex->measure) return OQ_OK;
+    if (r->ex->measure) return preview(r, step);
     if (r->family->guided) guide(r, n);
     snprintf(key, sizeof key, "step.%d.pred", step - r->first_step);
     OQ_TRY(trace_items(r, key, r->predictions));
+    OQ_TRY(preview(r, step));
     oq_latents_euler(type, r->latents, r->predictions, n, r->times.sigmas[step + 1] - r->times.sigmas[step]);
     if (!oq_values_finite(r->latents, n))
         return oq_fail(r->ex->env, OQ_E_NUMERIC,

@@ -30,6 +30,7 @@ typedef struct oq_request { /* one generation with every default filled in */
     double strength;  /* 0 to 1: how far the first of them is left behind */
     int vae_piece;    /* latent frames that the autoencoder works on at a time; 0: the family's own */
     int64_t vae_tile; /* pixels of a side of the tiles, or of the bands' height, in which it works; 0: the whole */
+    int previews;     /* looks at the pictures before they are done, spread evenly over the steps */
     double true_cfg;  /* scale of guidance by a second forward, where `guidance` is embedded; 1: off */
 } oq_request;
 

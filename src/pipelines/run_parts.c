@@ -35,6 +35,45 @@ oq_status oq_run_phase_walk(const oq_exec *ex, const oq_run_phase *p)
     return OQ_OK;
 }
 
+bool oq_run_look_due(const oq_exec *ex, const oq_request *request, int step, int steps)
+{
+    const int64_t parts = (int64_t)request->previews + 1;
+    if (request->previews == 0) return false;
+    if (ex->measure) return true;
+    return ex->preview && step < steps && step * parts / steps > (step - 1) * parts / steps;
+}
+
+/* Neither progress nor trace nor recorded steps know of it. */
+oq_status oq_run_look_begin(oq_run_look *look, oq_exec *ex, const oq_request *request, int64_t elems,
+                            int step, int steps)
+{
+    const int64_t frames = request->frames > 1 ? request->frames : 1;
+    *look = (oq_run_look){.ex = ex, .before = *ex, .elems = elems, .step = step, .steps = steps};
+    look->bytes = (int64_t)request->n_prompts * request->images_per_prompt * frames * request->height *
+                  request->width * 3;
+    oq_arena_init(&look->arena, ex->env);
+    oq_progress_within(ex->env, true);
+    ex->trace = NULL;
+    ex->step = 0;
+    if (ex->measure) return OQ_OK;
+    OQ_TRY(oq_arena_new(&look->arena, (size_t)elems, sizeof *look->latents, "a preview", &look->latents));
+    return oq_arena_new(&look->arena, (size_t)look->bytes, 1, "a preview", &look->output.pixels);
+}
+
+oq_status oq_run_look_end(oq_run_look *look, oq_status st)
+{
+    oq_exec *ex = look->ex;
+    oq_mark_reset(ex, look->before.used);
+    oq_phase_begin(ex, look->before.phase);
+    ex->trace = look->before.trace;
+    ex->step = look->before.step;
+    oq_progress_within(ex->env, false);
+    if (st == OQ_OK && !ex->measure)
+        st = ex->preview(ex->preview_user, look->output.pixels, look->step, look->steps);
+    oq_arena_deinit(&look->arena);
+    return st;
+}
+
 oq_status oq_run_times_new(oq_arena *arena, int n, oq_run_times *out)
 {
     OQ_TRY(oq_arena_new(arena, (size_t)n + 1, sizeof(float), "sigmas", &out->sigmas));

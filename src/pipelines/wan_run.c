@@ -375,13 +375,32 @@ static oq_status denoise_item(w_run *r, int step, int64_t item)
     return trace_step(r, step, item);
 }
 
+static oq_status decode(w_run *r);
+
+/* What the step's predictions aim at, decoded by a copy of the run. */
+static oq_status preview(w_run *r, int step)
+{
+    oq_run_look look;
+    w_run copy = *r;
+    if (!oq_run_look_due(r->ex, r->req, step + 1, r->req->steps)) return OQ_OK;
+    oq_status st = oq_run_look_begin(&look, r->ex, r->req, r->n_items * r->elems, step + 1, r->req->steps);
+    for (int64_t i = 0; look.latents && i < r->n_items; i++)
+        memcpy(look.latents + i * r->elems, r->states[i].clean[0], (size_t)r->elems * sizeof *look.latents);
+    copy.latents = look.latents;
+    copy.out = r->ex->measure ? NULL : &look.output;
+    oq_arena_init(&copy.arena, r->ex->env);
+    if (st == OQ_OK) st = decode(&copy);
+    oq_arena_deinit(&copy.arena);
+    return oq_run_look_end(&look, st);
+}
+
 static oq_status denoise_step(void *user, int64_t index)
 {
     w_run *r = user;
     const int step = (int)index;
     OQ_TRY(activate(r, expert_of(r, step)));
-    for (int64_t i = 0; i < (r->ex->measure ? 1 : r->n_items); i++) OQ_TRY(denoise_item(r, step, i));
-    return OQ_OK;
+    for (int64_t i = 0; i < r->n_items; i++) OQ_TRY(denoise_item(r, step, i));
+    return preview(r, step);
 }
 
 /* One step of each expert for the sizes. */
@@ -391,7 +410,7 @@ static oq_status measure_experts(w_run *r)
         OQ_TRY(activate(r, e));
         OQ_TRY(predict(r, 0, 0));
     }
-    return OQ_OK;
+    return preview(r, 0);
 }
 
 static oq_status denoise(w_run *r)

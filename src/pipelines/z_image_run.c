@@ -239,6 +239,27 @@ static void euler(z_run *r, int step)
     for (int64_t i = 0; i < r->n_items * r->elems; i++) r->latents[i] += dt * -r->predictions[i];
 }
 
+static oq_status decode(z_run *r);
+
+/* What the step's prediction aims at, decoded by a copy of the run. */
+static oq_status preview(z_run *r, int step)
+{
+    oq_run_look look;
+    z_run copy = *r;
+    const int before = r->first_step, steps = r->req->steps;
+    if (!oq_run_look_due(r->ex, r->req, step + 1 - before, steps - before)) return OQ_OK;
+    oq_status st =
+        oq_run_look_begin(&look, r->ex, r->req, r->n_items * r->elems, step + 1 - before, steps - before);
+    for (int64_t i = 0; look.latents && i < look.elems; i++)
+        look.latents[i] = r->latents[i] + r->times.sigmas[step] * r->predictions[i];
+    copy.latents = look.latents;
+    copy.out = r->ex->measure ? NULL : &look.output;
+    oq_arena_init(&copy.arena, r->ex->env);
+    if (st == OQ_OK) st = decode(&copy);
+    oq_arena_deinit(&copy.arena);
+    return oq_run_look_end(&look, st);
+}
+
 static oq_status denoise_step(void *user, int64_t index)
 {
     z_run *r = user;
@@ -249,10 +270,11 @@ static oq_status denoise_step(void *user, int64_t index)
     const bool truncated = req->cfg_truncation <= 1 && (double)r->times.model_t[step] > req->cfg_truncation;
     const bool guided = r->guided && (r->ex->measure || !truncated);
     OQ_TRY(predict(r, step, guided ? r->n_rows : r->n_items));
-    if (r->ex->measure) return OQ_OK;
+    if (r->ex->measure) return preview(r, step);
     for (int64_t i = 0; guided && i < r->n_items; i++)
         oq_latents_guide(r->predictions + i * r->elems, r->predictions + (r->n_items + i) * r->elems,
                          r->elems, req->guidance, req->cfg_normalization);
+    OQ_TRY(preview(r, step));
     euler(r, step);
     if (!oq_values_finite(r->latents, r->n_items * r->elems))
         return oq_fail(r->ex->env, OQ_E_NUMERIC,

@@ -47,6 +47,18 @@ check 'a random seed is in the name' sh -c 'ls omniq-*.png'
 generate -s -1 -o random.png
 says 'random.png: 64x64, seed '
 
+# what it is like so far
+generate -s 7 --sigmas 1,0.75,0.5,0.25 --previews 3 --preview soon.png -o looked.png
+generate -s 7 --sigmas 1,0.75,0.5,0.25 -o not_looked.png
+check 'looking on changes nothing' cmp looked.png not_looked.png
+generate -s 7 --sigmas 1,0.75,0.5 -o ended.png
+expect 0 '' compare soon.png ended.png
+says 'PSNR inf dB'
+generate -s 7 -b 2 --preview soon.png -o pair.png
+check 'previews of a batch' png soon_2.png
+expect 2 'previews have to go somewhere' generate -m "$model" -p x --previews 3
+expect 2 'writes pictures as PNG' generate -m "$model" -p x --preview soon.gif
+expect 1 'cannot be written' generate -m "$model" -p x --preview nowhere/soon.png
 # standard output
 generate -s 7 -o -
 check 'the picture on standard output' cmp out a.png
