@@ -1,5 +1,6 @@
 /* command_inspect.c -- what is in a weight file, a component folder or a whole model: tensors, quantization,
- * health, and whether generate would take it (exit code 3: no); or the values of one tensor or layer. Loads no model. */
+ * health, and whether generate would take it (exit code 3: no); or the values of one tensor or layer; or how a picture was
+ * made. Loads no model. */
 #include "engine/verify.h"
 
 static oq_status verify(oq_inspect *inspect, const oq_options *options)
@@ -33,16 +34,28 @@ static oq_status run(oq_inspect *inspect, const oq_options *options, oq_report *
     return oq_inspect_report(inspect, out);
 }
 
+static oq_status picture(oq_env *env, const oq_options *options, oq_report **out)
+{
+    static const char *const of_weights[] = {"model", "tensor", "layer", "verify-against", "variant"};
+    const char *path = oq_options_argument(options, 0);
+    for (size_t i = 0; i < OQ_COUNT(of_weights); i++)
+        if (oq_options_given(options, of_weights[i]))
+            return oq_fail(env, OQ_E_ARG, "--%s is about weights; %s is a picture", of_weights[i], path);
+    return oq_inspect_picture(env, path, out);
+}
+
 static oq_status command_inspect(oq_env *env, oq_options *options, oq_report **out)
 {
     oq_inspect inspect;
     const size_t n = oq_options_n_arguments(options);
     if (n != 1)
-        return oq_fail(env, OQ_E_ARG,
-                       "inspect needs one path (a weight file, a component folder or a model), %zu are given",
-                       n);
+        return oq_fail(
+            env, OQ_E_ARG,
+            "inspect needs one path (a weight file, a component folder, a model or a picture), %zu are given",
+            n);
     if (oq_options_given(options, "tensor") && oq_options_given(options, "layer"))
         return oq_fail(env, OQ_E_ARG, "--tensor and --layer exclude each other");
+    if (oq_inspect_is_picture(oq_options_argument(options, 0))) return picture(env, options, out);
     oq_status st = oq_inspect_open(env, oq_options_argument(options, 0),
                                    oq_options_text(options, "variant", NULL), &inspect);
     inspect.model = oq_options_text(options, "model", NULL);
@@ -55,6 +68,7 @@ static oq_status command_inspect(oq_env *env, oq_options *options, oq_report **o
 }
 
 const oq_command oq_command_inspect = {
-    .info = {"inspect", "PATH [flags]", "show what a weight file, a component folder or a model holds"},
+    .info = {"inspect", "PATH [flags]",
+             "show what a weight file, a component folder, a model or a picture holds"},
     .run = command_inspect,
 };

@@ -73,6 +73,10 @@ oq_status oq_inspect_note(oq_inspect *inspect, const oq_inspect_part *part, cons
 const char *oq_inspect_severity(const oq_inspect *inspect);
 bool oq_inspect_refused(const oq_inspect *inspect); /* is there an error among the problems? */
 
+/* ---- inspect_picture.c: a picture, and what it remembers of its run ----------------------------------------------- */
+bool oq_inspect_is_picture(const char *path);
+oq_status oq_inspect_picture(oq_env *env, const char *path, oq_report **out);
+
 /* ---- inspect_judge.c: what generate would say ---------------------------------------------------------- */
 /* Plans the model, or the component alone where its class or --model tells the network; the plan's refusal becomes an
  * error, its warnings warnings. */

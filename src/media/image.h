@@ -22,6 +22,8 @@ typedef struct oq_image_text { /* one tEXt or iTXt entry */
 /* A picture of any type that this build reads (PNG, JPEG, WebP), by its first bytes, upright (EXIF orientation), as RGB. */
 oq_status oq_image_read(oq_env *env, const char *path, oq_image *out);
 oq_status oq_image_decode(oq_env *env, const void *bytes, size_t n, const char *name, oq_image *out);
+/* What the first bytes say: "PNG", "JPEG", "WebP", also where this build cannot read it; NULL: no picture that it knows. */
+const char *oq_image_type_of(const void *bytes, size_t n);
 /* A text that oq_image_write put in, as UTF-8, the caller's; OQ_E_NOTFOUND. */
 oq_status oq_image_read_text(oq_env *env, const char *path, const char *key, char **out);
 oq_status oq_image_decode_text(oq_env *env, const void *bytes, size_t n, const char *name, const char *key, char **out);

@@ -66,6 +66,13 @@ static oq_status type_of(oq_env *env, const uint8_t *bytes, size_t n, const char
     return known_types(env, name, "reads", OQ_E_FORMAT);
 }
 
+const char *oq_image_type_of(const void *bytes, size_t n)
+{
+    for (size_t i = 0; oq_image_list[i]; i++)
+        if (oq_image_list[i]->is(bytes, n)) return oq_image_list[i]->name;
+    return NULL;
+}
+
 oq_status oq_image_decode(oq_env *env, const void *bytes, size_t n, const char *name, oq_image *out)
 {
     const oq_image_type *type = NULL;

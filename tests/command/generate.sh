@@ -59,6 +59,19 @@ check 'previews of a batch' png soon_2.png
 expect 2 'previews have to go somewhere' generate -m "$model" -p x --previews 3
 expect 2 'writes pictures as PNG' generate -m "$model" -p x --preview soon.gif
 expect 1 'cannot be written' generate -m "$model" -p x --preview nowhere/soon.png
+# how it was made
+expect 0 '' inspect a.png
+says 'a.png: PNG picture, 64 x 64 pixels'
+says 'Steps: 2, Sampler: FlowMatchEuler'
+says "'omniq generate --from a.png' makes it again"
+expect 0 '' inspect a.png --json
+says '"seed": 7'
+expect 0 '' inspect soon.png
+says 'it remembers no run'
+expect 2 'is about weights' inspect a.png --layer x
+head -c 100 a.png > cut.png
+expect 1 'cut.png' inspect cut.png
+
 # standard output
 generate -s 7 -o -
 check 'the picture on standard output' cmp out a.png

@@ -463,7 +463,7 @@ static void test_refusals(void **state)
     bench *b = *state;
     char message[2048], path[1024];
     refused(b, NULL, NULL, NULL, OQ_E_ARG,
-            "inspect needs one path (a weight file, a component folder or a model), 0 are given");
+            "inspect needs one path (a weight file, a component folder, a model or a picture), 0 are given");
     refused(b, "no/such/file", NULL, NULL, OQ_E_NOTFOUND, "no/such/file: there is no such file or folder");
     refused(b, "models", NULL, NULL, OQ_E_NOTFOUND,
             "models: holds no weights (diffusion_pytorch_model.safetensors or model.safetensors)");
