@@ -224,6 +224,93 @@ static void a_form_brings_a_picture(void **state)
     stop(w);
 }
 
+/* ---- events --------------------------------------------------------------------------------------------------- */
+
+/* HTTP/1.0: a body without chunks, until the server closes. */
+static http_answer ask_stream(const world *w, const char *path, const char *json)
+{
+    char head[256];
+    const int fd = http_connect(&w->server);
+    const int n =
+        snprintf(head, sizeof head, "POST %s HTTP/1.0\r\nHost: x\r\n" JSON "Content-Length: %zu\r\n\r\n",
+                 path, strlen(json));
+    http_send(fd, head, (size_t)n);
+    http_send(fd, json, strlen(json));
+    http_answer a = http_receive(fd);
+    if (a.status != 200) fail_msg("%s: %d %s", json, a.status, (char *)a.body);
+    assert_string_equal(a.type, "text/event-stream");
+    return a;
+}
+
+/* The data of the event at *at, whose name has to be this; *at goes on. The caller's. */
+static oq_json *next_event(const world *w, char **at, const char *name)
+{
+    oq_json *json = NULL;
+    char head[128];
+    const int n = snprintf(head, sizeof head, "event: %s\ndata: ", name);
+    char *const end = strstr(*at, "\n\n");
+    if (!end || strncmp(*at, head, (size_t)n) != 0) fail_msg("no event %s at: %.60s", name, *at);
+    if (oq_json_parse(w->env, *at + n, (size_t)(end - *at - n), name, &json) != OQ_OK)
+        fail_msg("%s", oq_env_error(w->env));
+    assert_string_equal(oq_json_string(oq_json_get(json, "type")), name);
+    *at = end + 2;
+    return json;
+}
+
+static const char *base64_of(const oq_json *json)
+{
+    return oq_json_string(oq_json_get(json, "b64_json"));
+}
+
+/* Looking on does not change what is made; the picture that is not done is another one. */
+static void events_show_the_picture_before_it_is_done(void **state)
+{
+    world *w = *state;
+    start_toybox(w);
+    oq_json *plain =
+        http_post_json(w->env, &w->server, IMAGES,
+                       "{\"prompt\":\"a red ring\",\"size\":\"64x64\",\"steps\":6,\"seed\":5}", 200);
+    http_answer a = ask_stream(w, IMAGES,
+                               "{\"prompt\":\"a red ring\",\"size\":\"64x64\",\"steps\":6,\"seed\":5,"
+                               "\"stream\":true,\"partial_images\":2}");
+    char *at = (char *)a.body;
+    oq_json *first = next_event(w, &at, "image_generation.partial_image");
+    oq_json *second = next_event(w, &at, "image_generation.partial_image");
+    oq_json *last = next_event(w, &at, "image_generation.completed");
+    assert_string_equal(at, "");
+    assert_int_equal(oq_json_int(oq_json_get(first, "partial_image_index"), -1), 0);
+    assert_int_equal(oq_json_int(oq_json_get(second, "partial_image_index"), -1), 1);
+    assert_int_equal(oq_json_int(oq_json_get(first, "step"), -1), 2);
+    assert_int_equal(oq_json_int(oq_json_get(second, "step"), -1), 4);
+    assert_int_equal(oq_json_int(oq_json_get(second, "steps"), -1), 6);
+    assert_true(strncmp(base64_of(first), "iVBORw0KGgo", 11) == 0); /* a PNG */
+    assert_string_not_equal(base64_of(first), base64_of(second));
+    assert_string_equal(base64_of(last), base64_of(oq_json_at(oq_json_get(plain, "data"), 0)));
+    oq_json_free(plain);
+    oq_json_free(first);
+    oq_json_free(second);
+    oq_json_free(last);
+    http_answer_free(&a);
+    stop(w);
+}
+
+static void events_end_with_an_error(void **state)
+{
+    world *w = *state;
+    start_toybox(w);
+    http_answer a =
+        ask_stream(w, "/v1/images/edits", "{\"prompt\":\"a\",\"image\":\"aGVsbG8=\",\"stream\":\"true\"}");
+    char *at = (char *)a.body;
+    oq_json *error = next_event(w, &at, "error");
+    const char *message = oq_json_string(oq_json_get(oq_json_get(error, "error"), "message"));
+    assert_non_null(message);
+    assert_non_null(strstr(message, "image: "));
+    assert_string_equal(at, "");
+    oq_json_free(error);
+    http_answer_free(&a);
+    stop(w);
+}
+
 /* ---- refusals ------------------------------------------------------------------------------------------------ */
 
 static void wrong_requests_get_their_sentence(void **state)
@@ -267,7 +354,11 @@ static void wrong_requests_get_their_sentence(void **state)
         {"{\"prompt\":\"a\",\"output\":\"/tmp/x.png\"}", 400, "output", "when the server was started"},
         {"{\"prompt\":\"a\",\"image\":\"/etc/hostname\"}", 400, "image", "no base64"},
         {"{\"prompt\":\"a\",\"mask\":\"x\"}", 400, "mask", "within a mask"},
-        {"{\"prompt\":\"a\",\"stream\":true}", 400, "stream", "not streamed"},
+        {"{\"prompt\":\"a\",\"stream\":\"yes\"}", 400, "stream", "true or false"},
+        {"{\"prompt\":\"a\",\"stream\":true,\"n\":2}", 400, "stream", "events are of one picture, n is 2"},
+        {"{\"prompt\":\"a\",\"stream\":true,\"partial_images\":4}", 400, "partial_images", "from 0 to 3"},
+        {"{\"prompt\":\"a\",\"partial_images\":2}", 400, "partial_images", "no effect without stream"},
+        {"{\"prompt\":\"a\",\"previews\":2}", 400, "previews", "say partial_images"},
         {"{\"prompt\":\"a\",\"response_format\":\"url\"}", 400, "response_format", "only 'b64_json'"},
         {"{\"prompt\":\"a\",\"output_format\":\"mp4\"}", 400, "output_format", "png"},
         {"{\"prompt\":\"a\",\"output_format\":\"../x\"}", 400, "output_format", "png"},
@@ -498,16 +589,17 @@ static void until(const world *w, const char *name, double value)
 }
 
 /* A request that takes long, sent but not waited for. */
-static int begin_long(const world *w)
+static int begin_long(const world *w, bool stream)
 {
-    static const char body[] = "{\"prompt\":\"a red ring\",\"size\":\"256x256\",\"steps\":1000}";
-    char head[256];
+    char head[256], body[128];
+    snprintf(body, sizeof body, "{\"prompt\":\"a red ring\",\"size\":\"256x256\",\"steps\":1000%s}",
+             stream ? ",\"stream\":true" : "");
     const int fd = http_connect(&w->server);
-    const int n = snprintf(head, sizeof head,
-                           "POST " IMAGES " HTTP/1.1\r\nHost: x\r\n" JSON "Content-Length: %zu\r\n\r\n",
-                           sizeof body - 1);
+    const int n =
+        snprintf(head, sizeof head,
+                 "POST " IMAGES " HTTP/1.1\r\nHost: x\r\n" JSON "Content-Length: %zu\r\n\r\n", strlen(body));
     http_send(fd, head, (size_t)n);
-    http_send(fd, body, sizeof body - 1);
+    http_send(fd, body, strlen(body));
     return fd;
 }
 
@@ -516,9 +608,9 @@ static void a_client_that_leaves_cancels(void **state)
 {
     world *w = *state;
     start(w, (const char *const[]){"-m", TOYBOX, "-q", "--queue-limit", "1", NULL});
-    const int first = begin_long(w);
+    const int first = begin_long(w, true);
     until(w, "omniq_requests_running", 1);
-    const int second = begin_long(w);
+    const int second = begin_long(w, false);
     until(w, "omniq_requests_waiting", 1);
     http_answer full = http_ask(&w->server, "POST", IMAGES, JSON, "{\"prompt\":\"a\"}", 14);
     assert_int_equal(full.status, 429);
@@ -554,9 +646,9 @@ static void a_signal_answers_who_waits(void **state)
 {
     world *w = *state;
     start(w, (const char *const[]){"-m", TOYBOX, "-q", NULL});
-    const int running = begin_long(w);
+    const int running = begin_long(w, false);
     until(w, "omniq_requests_running", 1);
-    const int waiting = begin_long(w);
+    const int waiting = begin_long(w, false);
     until(w, "omniq_requests_waiting", 1);
     assert_int_equal(http_server_stop(&w->server, SIGINT), 0);
     http_answer a = http_receive(running), b = http_receive(waiting);
@@ -666,6 +758,8 @@ int main(void)
         TEST(json_holds_the_same_files),
         TEST(accept_says_the_type),
         TEST(a_form_brings_a_picture),
+        TEST(events_show_the_picture_before_it_is_done),
+        TEST(events_end_with_an_error),
         TEST(wrong_requests_get_their_sentence),
         TEST(paths_methods_and_bodies),
         TEST(a_key_is_asked_for),

@@ -126,8 +126,30 @@ static bool read_background(reading *f, const char *field, const json_t *value)
 static bool read_stream(reading *f, const char *field, const json_t *value)
 {
     const char *text = json_string_value(value);
-    if (json_is_false(value) || (text && strcmp(text, "false") == 0)) return true;
-    return refuse(f, field, "answers are not streamed; a video's progress is at /v1/videos/ID");
+    const bool yes = json_is_true(value) || (text && strcmp(text, "true") == 0);
+    if (!yes && !json_is_false(value) && !(text && strcmp(text, "false") == 0))
+        return refuse(f, field, "true or false is needed");
+    if (yes && oq_model_makes_video(f->server->model))
+        return refuse(f, field, "videos are not streamed; their progress is at /v1/videos/ID");
+    f->q->job->stream = yes;
+    return true;
+}
+
+static bool read_partial_images(reading *f, const char *field, const json_t *value)
+{
+    char *end = NULL;
+    const char *text = json_string_value(value);
+    const long long n = text ? strtoll(text, &end, 10) : (long long)json_integer_value(value);
+    if (!(text ? *text && !*end : json_is_integer(value)) || n < 0 || n > MAX_PARTIAL)
+        return refuse(f, field, "a whole number from 0 to 3 is needed");
+    f->q->job->partial_images = (int)n;
+    return true;
+}
+
+static bool no_previews(reading *f, const char *field, const json_t *value)
+{
+    (void)value;
+    return refuse(f, field, "say partial_images, and stream: true");
 }
 
 static bool read_user(reading *f, const char *field, const json_t *value)
@@ -241,6 +263,8 @@ static const struct special {
     {"quality", read_quality},
     {"background", read_background},
     {"stream", read_stream},
+    {"partial_images", read_partial_images},
+    {"previews", no_previews},
     {"user", read_user},
     {"image", read_image},
     {"image[]", read_image},
@@ -255,6 +279,17 @@ static bool read_field(reading *f, const char *field, json_t *value)
     for (size_t i = 0; i < sizeof specials / sizeof specials[0]; i++)
         if (strcmp(specials[i].field, field) == 0) return specials[i].read(f, field, value);
     return read_option(f, field, value);
+}
+
+/* Partial pictures are previews; without a stream nobody would see them. */
+static bool ask_previews(reading *f)
+{
+    char digits[16];
+    const job *j = f->q->job;
+    if (j->partial_images == 0) return true;
+    if (!j->stream) return refuse(f, "partial_images", "has no effect without stream: true");
+    snprintf(digits, sizeof digits, "%d", j->partial_images);
+    return set(f, "partial_images", "previews", digits);
 }
 
 /* A build may lack a type. */
@@ -285,7 +320,7 @@ bool fields_read(server *s, http_request *q, http_reply *r)
     {
         if (!read_field(&f, field, value)) return false;
     }
-    if (!can_be_written(&f)) return false;
+    if (!ask_previews(&f) || !can_be_written(&f)) return false;
     const char *prompt = oq_options_get(q->job->options, "prompt");
     if (prompt && *prompt) return true;
     reply_error(r, 400, "prompt", "E_ARG", "prompt: a text is needed");

@@ -24,6 +24,8 @@ typedef struct exchange { /* one request, from its head to the end of the reply 
     struct MHD_PostProcessor *form;
     FILE *file;                           /* the upload that is coming in */
     char path[160], field[64], name[256]; /* its file, its field, what the client calls it */
+    char method[8], asked[128];           /* for the log */
+    struct timespec begun;
 } exchange;
 
 bool client_gone(void *connection)
@@ -32,6 +34,11 @@ bool client_gone(void *connection)
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct pollfd fd = {.fd = info ? info->connect_fd : -1, .events = POLLRDHUP};
     return poll(&fd, 1, 0) > 0 && (fd.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+void client_timed(void *connection)
+{
+    MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)IDLE_S);
 }
 
 /* ---- who may ask --------------------------------------------------------------------------------------------- */
@@ -270,12 +277,38 @@ static void begin_body(exchange *e, struct MHD_Connection *c)
     }
 }
 
+/* What a client sends reaches a terminal: printable characters alone. */
+static void note_request(exchange *e, const char *method, const char *url)
+{
+    snprintf(e->method, sizeof e->method, "%s", method);
+    snprintf(e->asked, sizeof e->asked, "%s", url);
+    for (char *at = e->asked; *at; at++)
+        if (*at < 0x20 || *at == 0x7f) *at = '?';
+    for (char *at = e->method; *at; at++)
+        if (*at < 0x20 || *at == 0x7f) *at = '?';
+    clock_gettime(CLOCK_MONOTONIC, &e->begun);
+}
+
+/* One line a request; who asks how we are does so too often to be worth one. */
+static void log_request(const exchange *e)
+{
+    struct timespec now;
+    const server *s = e->server;
+    const bool probe = strcmp(e->asked, "/health") == 0 || strcmp(e->asked, "/metrics") == 0;
+    if (s->quiet || (probe && !s->verbose)) return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const double took_s =
+        (double)(now.tv_sec - e->begun.tv_sec) + (double)(now.tv_nsec - e->begun.tv_nsec) * 1e-9;
+    fprintf(stderr, "omniq: %s %s: %u in %.2f s\n", e->method, e->asked, e->reply.status, took_s);
+}
+
 static exchange *begin(server *s, struct MHD_Connection *c, const char *url, const char *method)
 {
     exchange *e = calloc(1, sizeof *e);
     if (!e) return NULL;
     atomic_fetch_add(&s->n_heard, 1);
     e->server = s;
+    note_request(e, method, url);
     e->request.connection = c;
     e->request.path = url;
     read_accept(&e->request);
@@ -294,12 +327,37 @@ static exchange *begin(server *s, struct MHD_Connection *c, const char *url, con
     return e;
 }
 
+/* The events' own reply: the library asks for more until there are none. */
+static ssize_t read_events(void *user, uint64_t at, char *to, size_t size)
+{
+    (void)at;
+    const size_t n = stream_read(user, to, size);
+    return n ? (ssize_t)n : MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+static void free_events(void *user)
+{
+    stream_free(user);
+}
+
+static struct MHD_Response *make_response(http_reply *r)
+{
+    enum { BLOCK = 65536 };
+    if (!r->stream)
+        return MHD_create_response_from_buffer(r->n, r->body ? r->body : "", MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_events, r->stream, free_events);
+    if (!response) stream_free(r->stream);
+    r->stream = NULL; /* the response's now */
+    if (response) MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    return response;
+}
+
 static enum MHD_Result send_reply(exchange *e, struct MHD_Connection *c)
 {
     http_reply *r = &e->reply;
     char number[16];
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(r->n, r->body ? r->body : "", MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *response = make_response(r);
     if (!response) return MHD_NO;
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, r->type);
     if (r->status == 401) MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
@@ -325,7 +383,7 @@ static void answer(exchange *e, struct MHD_Connection *c)
     if (e->reply.status || !e->route) return;
     MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
     e->route->answer(e->server, &e->request, &e->reply);
-    MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)IDLE_S);
+    if (!e->reply.stream) client_timed(c);
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url, const char *method,
@@ -353,6 +411,7 @@ static void on_completed(void *user, struct MHD_Connection *c, void **state,
     exchange *e = *state;
     (void)c, (void)why;
     if (!e) return;
+    log_request(e);
     if (e->form) MHD_destroy_post_processor(e->form);
     if (e->file) fclose(e->file);
     json_decref(e->request.fields);

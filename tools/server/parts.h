@@ -11,7 +11,7 @@
 
 struct MHD_Connection;
 
-enum { MAX_FILES = 16, MAX_SENTENCE = 1024 };
+enum { MAX_FILES = 16, MAX_SENTENCE = 1024, MAX_PARTIAL = 3 /* OpenAI's bound */ };
 
 /* ---- jobs: one request for pictures or a video, from the queue to its result --------------------------------- */
 
@@ -35,6 +35,8 @@ typedef struct job {
     char ending[8]; /* "png" */
     char *files[MAX_FILES]; /* uploads, removed with the job */
     int n_files;
+    bool stream;        /* events instead of one answer */
+    int partial_images; /* of them at most: what the picture is like so far */
     /* what has become of it; the queue's lock guards all below */
     job_state state;
     char phase[16];
@@ -43,6 +45,8 @@ typedef struct job {
     char message[MAX_SENTENCE];
     job_item *items;
     int n_items;
+    job_item partial[MAX_PARTIAL];
+    int partial_step[MAX_PARTIAL], n_partial, steps; /* made after so many of the steps */
     int64_t width, height, frames;
     double fps;
     time_t created, finished;
@@ -73,10 +77,13 @@ typedef struct queue {
 oq_status queue_start(queue *q, const oq_model *model, const char *folder, int threads, int limit, int keep);
 void queue_stop(queue *q); /* what waits is canceled, what runs stops at its next layer */
 job *job_new(void);        /* one reference, the caller's; NULL: no memory */
+void job_hold(queue *q, job *j); /* one more */
 void job_release(queue *q, job *j);
 bool queue_submit(queue *q, job *j, bool *stopping); /* false: full, or stopping */
-/* Until the job has ended, or `gone` says that nobody waits any more, which cancels it. */
-job_state queue_wait(queue *q, job *j, bool (*gone)(void *user), void *user);
+/* Until the job has ended or has more than `seen` partial pictures, or `gone` says that nobody waits any more, which
+ * cancels it. */
+job_state queue_wait(queue *q, job *j, int seen, bool (*gone)(void *user), void *user);
+int queue_partials(queue *q, const job *j); /* how many partial pictures it has; they stay as they are */
 job *queue_find(queue *q, const char *id); /* a reference, the caller's; NULL: no kept job of that name */
 job *queue_kept_at(queue *q, int index);   /* likewise, newest first */
 void queue_forget(queue *q, job *j);       /* a kept job leaves; it is canceled where it has not ended */
@@ -95,6 +102,7 @@ typedef struct server {
     char name[256];          /* what requests call the model */
     char key[256];           /* "": everybody may ask */
     size_t max_body;
+    bool quiet, verbose;     /* of the log on stderr */
     char folder[64];         /* of its own, below TMPDIR or /tmp */
     time_t started;
     queue queue;
@@ -121,6 +129,7 @@ typedef struct http_reply {
     size_t n;
     const char *type;
     int retry_after_s; /* 0: none */
+    struct stream *stream; /* its events are the body; NULL: `body` is */
 } http_reply;
 
 void reply_json(http_reply *r, unsigned status, json_t *value); /* takes the value */
@@ -131,7 +140,18 @@ void reply_error(http_reply *r, unsigned status, const char *param, const char *
 unsigned status_of(oq_status st);
 void reply_failed(http_reply *r, const job *j); /* of a job that has ended without a result */
 bool client_gone(void *connection);
+void client_timed(void *connection); /* from now on it has to read: its idle time counts again */
+/* {"error":{...}} of a job that has ended without a result; NULL: no memory. */
+json_t *error_json(unsigned status, const char *param, const char *code, const char *message);
 bool submit(server *s, job *j, http_reply *r, int retry_after_s); /* false: `r` says why not */
+
+/* ---- events (stream.c): a job's partial pictures and its result, as OpenAI's clients read them ------------------- */
+
+typedef struct stream stream;
+stream *stream_new(queue *q, job *j, bool edits, void *connection); /* holds the job; NULL: no memory */
+void stream_free(stream *s);
+/* Up to `size` bytes; waits for the next event. 0: there are no more. */
+size_t stream_read(stream *s, char *to, size_t size);
 
 /* ---- a request's fields as options ----------------------------------------------------------------------------- */
 

@@ -54,6 +54,7 @@ __attribute__((noinline)) static void job_free(job *j)
         free(j->files[i]);
     }
     for (int i = 0; i < j->n_items; i++) free(j->items[i].bytes);
+    for (int i = 0; i < j->n_partial; i++) free(j->partial[i].bytes);
     free(j->items);
     oq_options_free(j->options);
     oq_env_free(j->env);
@@ -64,6 +65,13 @@ __attribute__((noinline)) static void job_free(job *j)
 static void drop(job *j)
 {
     if (--j->references == 0) job_free(j);
+}
+
+void job_hold(queue *q, job *j)
+{
+    pthread_mutex_lock(&q->lock);
+    j->references++;
+    pthread_mutex_unlock(&q->lock);
 }
 
 void job_release(queue *q, job *j)
@@ -106,18 +114,39 @@ static bool read_file(const char *path, job_item *item)
 }
 
 /* One item as a file, and its bytes. The library writes files whole or not at all; memory is where they stay. */
-static oq_status take_item(queue *q, job *j, const oq_media *media, int i, char *message, size_t size)
+static oq_status take_item(const queue *q, const job *j, oq_env *env, const oq_media *media, int i,
+                           job_item *item, char *message, size_t size)
 {
     char path[160];
     snprintf(path, sizeof path, "%s/%s.%s", q->folder, j->id, j->ending);
-    const oq_status st = oq_media_save(q->env, media, i, path);
-    if (st != OQ_OK) return snprintf(message, size, "%s", oq_env_error(q->env)), st;
-    j->items[i].seed = oq_media_seed(media, i);
-    const bool ok = read_file(path, &j->items[i]);
+    const oq_status st = oq_media_save(env, media, i, path);
+    if (st != OQ_OK) return snprintf(message, size, "%s", oq_env_error(env)), st;
+    item->seed = oq_media_seed(media, i);
+    const bool ok = read_file(path, item);
     unlink(path);
     if (ok) return OQ_OK;
     snprintf(message, size, "item %d cannot be read back from %s", i, path);
     return OQ_E_IO;
+}
+
+/* A picture that is not done yet; without it the result is the same. Its env is the job's: an error there ends nothing. */
+static void take_partial(void *user, const oq_preview *preview)
+{
+    queue *q = user;
+    job *j = q->running; /* this is the worker, which alone sets it */
+    char message[MAX_SENTENCE];
+    job_item item = {0};
+    if (!j || j->n_partial >= j->partial_images) return;
+    if (take_item(q, j, j->env, preview->media, 0, &item, message, sizeof message) != OQ_OK) {
+        free(item.bytes);
+        return;
+    }
+    pthread_mutex_lock(&q->lock);
+    j->partial_step[j->n_partial] = preview->step;
+    j->partial[j->n_partial++] = item;
+    j->steps = preview->steps;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
 }
 
 /* Outside the lock: results are nobody's to see before the state says so. */
@@ -135,7 +164,7 @@ static oq_status work(queue *q, job *j, char *message, size_t size)
     if (!j->items) st = OQ_E_NOMEM, snprintf(message, size, "%d results: no memory", n);
     for (int i = 0; st == OQ_OK && i < n; i++) {
         j->n_items = i + 1;
-        st = take_item(q, j, media, i, message, size);
+        st = take_item(q, j, q->env, media, i, &j->items[i], message, size);
     }
     oq_media_free(media);
     return st;
@@ -214,8 +243,12 @@ static void *run(void *user)
 
 oq_status queue_start(queue *q, const oq_model *model, const char *folder, int threads, int limit, int keep)
 {
-    const oq_env_params params = {
-        .size = sizeof params, .progress = show_progress, .progress_user = q, .n_threads = threads};
+    const oq_env_params params = {.size = sizeof params,
+                                  .progress = show_progress,
+                                  .progress_user = q,
+                                  .n_threads = threads,
+                                  .preview = take_partial,
+                                  .preview_user = q};
     *q = (queue){.model = model, .folder = folder, .limit = limit, .keep = keep};
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->changed, NULL);
@@ -304,10 +337,10 @@ static struct timespec a_moment_from_now(void)
     return t;
 }
 
-job_state queue_wait(queue *q, job *j, bool (*gone)(void *user), void *user)
+job_state queue_wait(queue *q, job *j, int seen, bool (*gone)(void *user), void *user)
 {
     pthread_mutex_lock(&q->lock);
-    while (!ended(j)) {
+    while (!ended(j) && j->n_partial <= seen) {
         const struct timespec until = a_moment_from_now();
         pthread_cond_timedwait(&q->changed, &q->lock, &until);
         if (!ended(j) && gone(user)) cancel(q, j);
@@ -315,6 +348,14 @@ job_state queue_wait(queue *q, job *j, bool (*gone)(void *user), void *user)
     const job_state state = j->state;
     pthread_mutex_unlock(&q->lock);
     return state;
+}
+
+int queue_partials(queue *q, const job *j)
+{
+    pthread_mutex_lock(&q->lock);
+    const int n = j->n_partial;
+    pthread_mutex_unlock(&q->lock);
+    return n;
 }
 
 job *queue_find(queue *q, const char *id)

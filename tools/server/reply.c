@@ -29,6 +29,22 @@ void reply_bytes(http_reply *r, const char *type, const void *bytes, size_t n)
         r->status = 500;
 }
 
+json_t *error_json(unsigned status, const char *param, const char *code, const char *text)
+{
+    json_t *named = param ? json_string(param) : NULL; /* NULL too for a name that is no UTF-8 */
+    json_t *message =
+        json_string(text); /* NULL where a name within it was cut in the middle of a character */
+    json_t *o = json_pack("{s:{s:o,s:s,s:s?,s:s?}}", "error", "message",
+                          message ? message : json_string("the request has texts that are not UTF-8"), "type",
+                          status == 401   ? "authentication_error"
+                          : status == 429 ? "rate_limit_error"
+                          : status < 500  ? "invalid_request_error"
+                                          : "server_error",
+                          "param", named ? param : NULL, "code", code);
+    json_decref(named);
+    return o;
+}
+
 void reply_error(http_reply *r, unsigned status, const char *param, const char *code, const char *format, ...)
 {
     char text[MAX_SENTENCE + 256];
@@ -36,18 +52,7 @@ void reply_error(http_reply *r, unsigned status, const char *param, const char *
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    json_t *named = param ? json_string(param) : NULL; /* NULL too for a name that is no UTF-8 */
-    json_t *message =
-        json_string(text); /* NULL where a name within it was cut in the middle of a character */
-    reply_json(r, status,
-               json_pack("{s:{s:o,s:s,s:s?,s:s?}}", "error", "message",
-                         message ? message : json_string("the request has texts that are not UTF-8"), "type",
-                         status == 401   ? "authentication_error"
-                         : status == 429 ? "rate_limit_error"
-                         : status < 500  ? "invalid_request_error"
-                                         : "server_error",
-                         "param", named ? param : NULL, "code", code));
-    json_decref(named);
+    reply_json(r, status, error_json(status, param, code, text));
 }
 
 /* A wish that cannot be met is the client's; a machine that fails is ours. */

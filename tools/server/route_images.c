@@ -56,8 +56,22 @@ static void answer(server *s, http_request *q, http_reply *r, bool edits)
                     "n: a client that accepts a picture itself gets one at a time, not %s", n);
         return;
     }
+    if (j->stream && (q->raw || (n && strcmp(n, "1") != 0))) {
+        reply_error(r, 400, "stream", "E_ARG",
+                    q->raw ? "stream: events are JSON, 'Accept: image/...' asks for a picture"
+                           : "stream: events are of one picture, n is %s",
+                    n);
+        return;
+    }
     if (!submit(s, j, r, 5)) return;
-    const job_state state = queue_wait(&s->queue, j, client_gone, q->connection);
+    if (j->stream) {
+        r->status = 200;
+        r->type = "text/event-stream";
+        r->stream = stream_new(&s->queue, j, edits, q->connection);
+        if (!r->stream) reply_error(r, 503, NULL, "E_NOMEM", "a stream of events: no memory");
+        return;
+    }
+    const job_state state = queue_wait(&s->queue, j, MAX_PARTIAL, client_gone, q->connection);
     if (state != JOB_DONE)
         reply_failed(r, j);
     else if (q->raw)

@@ -61,6 +61,8 @@ static oq_status read_settings(server *s, char *message, size_t size)
     s->host = text_of(s->given, "host", "127.0.0.1");
     s->port = int_of(s->given, "port", 8190);
     s->max_body = (size_t)int_of(s->given, "max-body", 64) << 20;
+    s->quiet = oq_options_get(s->given, "quiet") != NULL;
+    s->verbose = oq_options_get(s->given, "verbose") != NULL;
     s->started = time(NULL);
     read_name(s);
     return read_key(s, message, size);
