@@ -3,31 +3,44 @@
 import ctypes as c
 import ctypes.util
 import os
+import sys
 from pathlib import Path
 
 VERSION = "0.1.0"  # of the interface that is declared here
-
-
-class EnvParams(c.Structure):
-    Log = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
-    _fields_ = [
-        ("size", c.c_size_t),
-        ("allocate", c.c_void_p),
-        ("release", c.c_void_p),
-        ("alloc_user", c.c_void_p),
-        ("log", Log),
-        ("log_user", c.c_void_p),
-        ("progress", c.c_void_p),  # a Progress.Call
-        ("progress_user", c.c_void_p),
-        ("n_threads", c.c_int),
-    ]
 
 
 class Progress(c.Structure):
     _fields_ = [("phase", c.c_char_p), ("done", c.c_int64), ("total", c.c_int64), ("elapsed_s", c.c_double)]
 
 
-Progress.Call = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Progress))
+class Preview(c.Structure):
+    _fields_ = [("media", c.c_void_p), ("step", c.c_int), ("steps", c.c_int)]
+
+
+LogCall = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
+ProgressCall = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Progress))
+PreviewCall = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Preview))
+ChooseCall = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_char_p, c.c_int64, c.c_int64)
+
+
+class CustomMethod(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("choose", ChooseCall), ("user", c.c_void_p)]
+
+
+class EnvParams(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("allocate", c.c_void_p),
+        ("release", c.c_void_p),
+        ("alloc_user", c.c_void_p),
+        ("log", LogCall),
+        ("log_user", c.c_void_p),
+        ("progress", ProgressCall),
+        ("progress_user", c.c_void_p),
+        ("n_threads", c.c_int),
+        ("preview", PreviewCall),
+        ("preview_user", c.c_void_p),
+    ]
 
 
 class OptionInfo(c.Structure):
@@ -88,17 +101,21 @@ _functions = {  # name: (result, arguments)
     "oq_media_fps": (c.c_double, [_pointer]),
     "oq_media_save": (_status, [_pointer, _pointer, c.c_int, _text]),
     "oq_media_free": (None, [_pointer]),
+    "oq_method_register": (_status, [_pointer, c.POINTER(CustomMethod)]),
     "oq_metrics_u8": (None, [_text, _text, c.c_size_t, c.POINTER(Metrics)]),
 }
 
 
 def _places():
-    """Where libomniq may be: what the user says, beside this package, a source tree's build, the system's."""
+    """Where libomniq may be: what the user says, beside this package, a source tree's build, the virtual environment's
+    (make install PREFIX="$VIRTUAL_ENV"), the system's."""
     here = Path(__file__).resolve().parent
     if os.environ.get("OMNIQ_LIBRARY"):
         yield os.environ["OMNIQ_LIBRARY"]
         return
-    for path in (here / "libomniq.so", here.parent.parent / "build" / "libomniq.so"):
+    beside = [here / "libomniq.so", here.parent.parent / "build" / "libomniq.so"]
+    own = [Path(sys.prefix) / lib / "libomniq.so" for lib in ("lib", "lib64")] if sys.prefix != sys.base_prefix else []
+    for path in beside + own:
         if path.exists():
             yield str(path)
     found = ctypes.util.find_library("omniq")
@@ -112,7 +129,8 @@ def load():
         break
     else:
         raise ImportError(
-            "libomniq.so is not found: 'make install' puts it where the system looks, OMNIQ_LIBRARY names another place"
+            "libomniq.so is not found: 'make install' puts it where the system looks, 'make install PREFIX=\"$VIRTUAL_ENV\"' "
+            "into a virtual environment, OMNIQ_LIBRARY names another place"
         )
     for name, (result, arguments) in _functions.items():
         function = getattr(library, name)

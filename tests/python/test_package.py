@@ -135,6 +135,70 @@ class Package(unittest.TestCase):
         with self.assertRaisesRegex(omniq.Error, "at work"):
             nested.generate("a red ring", **SMALL)
 
+    def test_previews(self):
+        seen, phases = [], []
+
+        def look(pictures, step, steps):
+            seen.append((step, steps, bytes(pictures[0].pixels), pictures[0].width))
+            with self.assertRaisesRegex(omniq.Error, "at work"):
+                self.model.generate("a")
+
+        request = {"seed": 5, "width": 64, "height": 64, "steps": 6}
+        media = self.model.generate("a red ring", preview=look, previews=2, progress=lambda *p: phases.append(p), **request)[0]
+        self.assertEqual([s[:2] + s[3:] for s in seen], [(2, 6, 64), (4, 6, 64)])
+        plain = self.model.generate("a red ring", **request)[0]
+        self.assertEqual(bytes(media.pixels), bytes(plain.pixels))  # looking on changes nothing
+        for other in (plain.pixels, seen[1][2]):
+            self.assertGreater(omniq.metrics(seen[0][2], other)["mse"], 0)
+        self.assertEqual([p for p in phases if p[0] == "decode"], [("decode", 0, 1), ("decode", 1, 1)])
+
+        def fail(*_):
+            raise RuntimeError("seen enough")
+
+        with self.assertRaisesRegex(RuntimeError, "seen enough"):
+            self.model.generate("a red ring", preview=fail, **request)
+        with self.assertRaisesRegex(omniq.Error, "generate\\(preview="):
+            self.model.generate("a red ring", previews=2, **request)
+
+    def test_pictures_to_begin_with(self):
+        first = self.model.generate("a red ring", seed=5, **SMALL)[0]
+        path = Path(self.folder.name) / "first.png"
+        first.save(path)
+        request = dict(SMALL, seed=6, strength=0.5)
+        from_path = bytes(self.model.generate("a blue ring", image=path, **request)[0].pixels)
+        given = [first, [first], first.pixels.cast("B", [64, 64, 3])]
+        try:
+            given += [first.numpy(), first.pil()]
+        except ImportError:
+            pass
+        for image in given:
+            self.assertEqual(bytes(self.model.generate("a blue ring", image=image, **request)[0].pixels), from_path)
+        for wrong in (3, bytes(64 * 64 * 3), first.pixels.cast("B", [64, 192, 1])):
+            with self.assertRaisesRegex(omniq.Error, "image: an? "):
+                self.model.generate("a blue ring", image=wrong, **request)
+
+    def test_a_closed_model(self):
+        with omniq.Model(MODEL) as model:
+            media = model.generate("a red ring", **SMALL)[0]
+        model.close()
+        self.assertEqual(len(media.pixels), 64 * 64 * 3)
+        self.assertIn("closed", repr(model))
+        with self.assertRaisesRegex(omniq.Error, "is closed"):
+            model.generate("a red ring")
+
+    def test_methods_of_the_callers_own(self):
+        def choose(layer, outputs, inputs):
+            self.assertGreater(outputs * inputs, 0)
+            return "int8" if "feed_forward" in layer else "none"
+
+        model = omniq.Model(MODEL, quantization={"transformer": "mine"}, methods={"mine": choose})
+        layers = model.plan().json["components"]["transformer"]["layers"]
+        quantized = {layer["name"] for layer in layers if layer["quantized"]}
+        self.assertTrue(quantized)
+        self.assertTrue(all("feed_forward" in name for name in quantized), quantized)
+        with self.assertRaisesRegex(ZeroDivisionError, "division"):
+            omniq.Model(MODEL, quantization={"transformer": "mine"}, methods={"mine": lambda *_: 1 / 0})
+
     def test_copies_are_refused(self):
         with self.assertRaises(TypeError):
             copy.copy(self.model)
@@ -171,15 +235,17 @@ class Package(unittest.TestCase):
         self.assertEqual(len(self.model.generate("a red ring", **SMALL)), 1)
 
     def test_structures_have_the_headers_size(self):
-        source = '#include "omniq/omniq.h"\n#include <stdio.h>\nint main(void) { printf("%zu %zu %zu %zu", ' \
-                 "sizeof(oq_env_params), sizeof(oq_progress), sizeof(oq_metrics), sizeof(oq_option_info)); }"
+        source = '#include "omniq/omniq.h"\n#include <stdio.h>\nint main(void) { printf("%zu %zu %zu %zu %zu %zu", ' \
+                 "sizeof(oq_env_params), sizeof(oq_progress), sizeof(oq_metrics), sizeof(oq_option_info), " \
+                 "sizeof(oq_preview), sizeof(oq_custom_method)); }"
         program = Path(self.folder.name) / "sizes"
         built = subprocess.run(["cc", "-x", "c", "-", "-I", root / "include", "-o", program], input=source, text=True,
                                capture_output=True)
         if built.returncode:
             self.skipTest("no C compiler")
         sizes = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-        self.assertEqual(sizes, " ".join(str(ctypes.sizeof(s)) for s in (_library.EnvParams, _library.Progress, _library.Metrics, _library.OptionInfo)))
+        self.assertEqual(sizes, " ".join(str(ctypes.sizeof(s)) for s in (_library.EnvParams, _library.Progress, _library.Metrics, _library.OptionInfo,
+                                                                      _library.Preview, _library.CustomMethod)))
 
 
 if __name__ == "__main__":
