@@ -1,5 +1,5 @@
 /* test_pretend.c -- made-up weights of declared checkpoints (dummy loading): what compressed-tensors' groups and Quark's words make
- * of a layer. ModelOpt's algorithms are in test_resolve. */
+ * of a layer. ModelOpt's algorithms are in test_resolve_files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
