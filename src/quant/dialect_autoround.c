@@ -79,6 +79,58 @@ static const char *packing_of(const oq_json *options)
     return packing ? packing : "auto_round:auto_gptq";
 }
 
+/* ---- activations --------------------------------------------------------------------------------------- */
+
+static bool acts_are_plain(const layer_words *w)
+{
+    return oq_json_int(get(w, "act_bits", "act_bits"), 16) >= 16;
+}
+
+static oq_status fail_activations(const layer_words *w, const char *known)
+{
+    const char *type = oq_json_string(get(w, "act_data_type", "act_data_type"));
+    return oq_fail(
+        w->env, OQ_E_UNSUPPORTED,
+        "layer '%s': activations of %lld bits, act_data_type '%s', act_group_size %lld, act_dynamic %s, are "
+        "not in this build yet beside weights of data_type '%s' and %lld bits; %s",
+        w->name, (long long)oq_json_int(get(w, "act_bits", "act_bits"), 16), type ? type : "(none)",
+        (long long)oq_json_int(get(w, "act_group_size", "act_group_size"), 0),
+        oq_json_bool(get(w, "act_dynamic", "act_dynamic"), true) ? "true" : "false", type_of(w),
+        (long long)bits_of(w), known);
+}
+
+/* MX and NVFP4: activations, where they are quantized, are what the weights are, scaled while running. */
+static oq_status check_block_activations(const layer_words *w, int64_t group)
+{
+    const char *type = oq_json_string(get(w, "act_data_type", "act_data_type"));
+    const bool nv = strcmp(type_of(w), "nv_fp") == 0;
+    if (acts_are_plain(w)) return OQ_OK;
+    if (oq_json_int(get(w, "act_bits", "act_bits"), 16) == bits_of(w) &&
+        (!type || (nv ? strncmp(type, "nv_fp", 5) == 0 : strcmp(type, "mx_fp") == 0)) &&
+        oq_json_int(get(w, "act_group_size", "act_group_size"), group) == group &&
+        oq_json_bool(get(w, "act_dynamic", "act_dynamic"), true))
+        return OQ_OK;
+    return fail_activations(w, "the weights' own type is, in dynamic groups of their size");
+}
+
+/* FP8: nothing said leaves it to the file, which has an input_scale or none. */
+static oq_status read_float_activations(const layer_words *w, oq_scaled_rules *rules)
+{
+    const oq_json *bits = get(w, "act_bits", "act_bits"), *dynamic = get(w, "act_dynamic", "act_dynamic");
+    const char *type = oq_json_string(get(w, "act_data_type", "act_data_type"));
+    if (strcmp(packing_of(w->options), "auto_round:fp8_static") == 0) rules->act = OQ_SCALED_ACT_STATIC;
+    if (!bits) return OQ_OK;
+    if (acts_are_plain(w)) {
+        rules->act = OQ_SCALED_ACT_NONE;
+        return OQ_OK;
+    }
+    if (oq_json_int(bits, 0) != 8 || (type && strncmp(type, "fp", 2) != 0))
+        return fail_activations(w, "8 bits of type fp are");
+    if (dynamic && rules->act == OQ_SCALED_ACT_FILE)
+        rules->act = oq_json_bool(dynamic, true) ? OQ_SCALED_ACT_DYNAMIC : OQ_SCALED_ACT_STATIC;
+    return OQ_OK;
+}
+
 /* ---- integers ------------------------------------------------------------------------------------------ */
 
 static oq_packed_layout packed_layout(const layer_words *w)
@@ -110,9 +162,10 @@ static oq_status read_block(const layer_words *w, oq_block_layout *out, bool *is
                                      : bits == 4 ? OQ_BLOCK_MXFP4
                                                  : OQ_BLOCK_MXFP8,
                              .names = nv ? &oq_block_names_global : NULL,
-                             .weight_only = oq_json_int(get(w, "act_bits", "act_bits"), 16) >= 16,
+                             .weight_only = acts_are_plain(w),
                              .act_scale = bits == 4 ? OQ_ACT_DYNAMIC_MX : OQ_ACT_DYNAMIC_MX_FLOOR};
-    if (mx || nv || strcmp(type, "fp") == 0) return OQ_OK;
+    if (*is_block) return check_block_activations(w, nv ? OQ_ACT_NVFP4_GROUP : OQ_ACT_MX_GROUP);
+    if (strcmp(type, "fp") == 0) return OQ_OK;
     return oq_fail(
         w->env, OQ_E_UNSUPPORTED,
         "layer '%s': data_type '%s' of %lld bits is not in this build yet; int, fp, mx_fp and nv_fp are",
@@ -140,7 +193,7 @@ static oq_status locate_floats(const layer_words *w, const oq_declared *declared
         return OQ_OK;
     }
     OQ_TRY(oq_scaled_declared_rules(w->env, &spelling, declared, w->name, &rules));
-    if (strcmp(packing_of(w->options), "auto_round:fp8_static") == 0) rules.act = OQ_SCALED_ACT_STATIC;
+    OQ_TRY(read_float_activations(w, &rules));
     return oq_scaled_locate(w->env, &spelling, &rules, declared, ckpt, w->name, n, k, out, found);
 }
 
@@ -159,6 +212,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
                        "layer '%s' is quantized in the file, but extra_config gives it %lld bits", name,
                        (long long)bits_of(&w));
     if (strcmp(type_of(&w), "int") != 0) return locate_floats(&w, declared, ckpt, n, k, out, found);
+    if (!acts_are_plain(&w)) return fail_activations(&w, "beside integers they stay as they are");
     const oq_packed_layout layout = packed_layout(&w);
     OQ_TRY(oq_packed_locate(env, &layout, ckpt, name, n, k, out, found));
     if (*found) return OQ_OK;

@@ -6,6 +6,8 @@
 #include "quant/quark_words.h"
 #include "quant/scaled_planes.h"
 
+#include "base/names.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -41,7 +43,7 @@ typedef struct layer_words {
     oq_env *env;
     const oq_ckpt *ckpt;
     const char *name;
-    const oq_json *options, *weight, *input; /* NULL: nothing, or null */
+    const oq_json *options, *weight, *input, *output, *bias; /* NULL: nothing, or null */
 } layer_words;
 
 static const char *word(const oq_json *of, const char *key)
@@ -198,16 +200,44 @@ static oq_status locate_mxfp4(const layer_words *w, int64_t n, int64_t k, oq_par
     return OQ_OK;
 }
 
+/* Outputs of these layers are quantized for a language model's cache, which diffusion does not have. */
+static bool feeds_cache(const layer_words *w)
+{
+    const oq_json *group = oq_json_get(oq_json_get(w->options, "export"), "kv_cache_group");
+    for (size_t i = 0; i < oq_json_size(group); i++) {
+        const char *pattern = oq_json_string(oq_json_at(group, i));
+        if (pattern && oq_glob_match(pattern, w->name)) return true;
+    }
+    return false;
+}
+
+static oq_status check_others(const layer_words *w)
+{
+    static const char known[] = "weights and activations that go in are";
+    if (w->bias) return fail_words(w, "bias", w->bias, known);
+    if (w->output && !feeds_cache(w)) return fail_words(w, "output", w->output, known);
+    return OQ_OK;
+}
+
 /* ---- one layer ----------------------------------------------------------------------------------------- */
+
+static const oq_json *unless_null(const oq_json *of, const char *key)
+{
+    const oq_json *value = oq_json_get(of, key);
+    return oq_json_type(value) == OQ_JSON_NULL ? NULL : value;
+}
 
 static layer_words words_of(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name)
 {
     const oq_json *words = oq_quark_words_find(declared->options, name);
-    layer_words w = {.env = env, .ckpt = ckpt, .name = name, .options = declared->options};
-    if (oq_json_type(oq_json_get(words, "weight")) != OQ_JSON_NULL) w.weight = oq_json_get(words, "weight");
-    if (oq_json_type(oq_json_get(words, "input_tensors")) != OQ_JSON_NULL)
-        w.input = oq_json_get(words, "input_tensors");
-    return w;
+    return (layer_words){.env = env,
+                         .ckpt = ckpt,
+                         .name = name,
+                         .options = declared->options,
+                         .weight = unless_null(words, "weight"),
+                         .input = unless_null(words, "input_tensors"),
+                         .output = unless_null(words, "output_tensors"),
+                         .bias = unless_null(words, "bias")};
 }
 
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
@@ -221,6 +251,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
                        "layer '%s' is quantized in the file, but neither layer_quant_config nor "
                        "global_quant_config says how",
                        name);
+    OQ_TRY(check_others(&w));
     if (is(w.weight, "dtype", "fp8_e4m3") && !is(w.weight, "qscheme", "per_group"))
         return locate8(&w, &fp8, declared, n, k, out, found);
     if (is(w.weight, "dtype", "int8")) return locate8(&w, &int8, declared, n, k, out, found);

@@ -61,6 +61,22 @@ static bool is_asymmetric(const oq_json *mapping)
     return word ? strcmp(word, "ASYMMETRIC") == 0 : oq_json_int(data, 0) == 3;
 }
 
+/* Arguments under which codes of activations are other ones: bounds of the largest value, another type of a byte. */
+static oq_status check_act_arguments(oq_env *env, const oq_json *arguments, const char *name)
+{
+    static const char *const bounds[] = {"hp_value_lb", "hp_value_ub"};
+    const char *type = oq_json_string(oq_json_get(oq_json_get(arguments, "float8_dtype"), "_data"));
+    for (size_t i = 0; i < OQ_COUNT(bounds); i++)
+        if (oq_json_type(oq_json_get(arguments, bounds[i])) != OQ_JSON_NULL)
+            return oq_fail(env, OQ_E_UNSUPPORTED,
+                           "layer '%s': activations whose scale is bounded (%s) are not in this build yet",
+                           name, bounds[i]);
+    if (!type || strcmp(type, "float8_e4m3fn") == 0) return OQ_OK;
+    return oq_fail(env, OQ_E_UNSUPPORTED,
+                   "layer '%s': activations of type '%s' are not in this build yet; float8_e4m3fn is", name,
+                   type);
+}
+
 /* The class's arguments: activations with a scale per row, one that the file has (`fixed`), or none. */
 static oq_status read_rules(oq_env *env, const oq_json *data, const char *name, bool fixed,
                             oq_scaled_rules *out)
@@ -73,6 +89,7 @@ static oq_status read_rules(oq_env *env, const oq_json *data, const char *name, 
     if (is_asymmetric(oq_json_get(oq_json_get(act, "_data"), "mapping_type")))
         return oq_fail(env, OQ_E_UNSUPPORTED,
                        "layer '%s': activations with zero points are not in this build yet", name);
+    OQ_TRY(check_act_arguments(env, oq_json_get(act, "_data"), name));
     out->act = fixed ? OQ_SCALED_ACT_STATIC : OQ_SCALED_ACT_DYNAMIC;
     if (fixed || (word && strcmp(word, "PerRow") == 0)) return OQ_OK;
     return oq_fail(env, OQ_E_UNSUPPORTED,

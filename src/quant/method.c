@@ -252,6 +252,32 @@ static bool tolerated(const oq_method *method, const char *key)
     return method->tolerated && (strcmp(method->tolerated, "*") == 0 || csv_has_name(method->tolerated, key));
 }
 
+/* null, false, {} and []: the producer wrote the key down and did not use it. */
+static bool says_nothing(const oq_json *value)
+{
+    switch (oq_json_type(value)) {
+    case OQ_JSON_NULL:
+        return true;
+    case OQ_JSON_BOOL:
+        return !oq_json_bool(value, false);
+    case OQ_JSON_OBJECT:
+    case OQ_JSON_ARRAY:
+        return oq_json_size(value) == 0;
+    default:
+        return false;
+    }
+}
+
+static oq_status refuse_unread(oq_env *env, const char *where, const oq_method *method, const char *key,
+                               const oq_json *value)
+{
+    if (!method->unread || !csv_has_name(method->unread, key) || says_nothing(value)) return OQ_OK;
+    return oq_fail(
+        env, OQ_E_UNSUPPORTED,
+        "%s: method '%s': '%s' changes what layers compute, in a way that is not in this build yet", where,
+        method->name, key);
+}
+
 static oq_status add_value(const value_reader *r, const char *key, const oq_json *value, oq_json *into)
 {
     oq_json *checked = NULL;
@@ -277,6 +303,7 @@ static oq_status read_members(oq_env *env, const char *where, const oq_method *m
     while (oq_json_next(options, &at, &key, &value)) {
         const value_reader r = {env, where, method, find_row(method, key)};
         if (*key == '_' || (r.row && oq_json_type(value) == OQ_JSON_NULL)) continue;
+        if (!strict) OQ_TRY(refuse_unread(env, where, method, key, value));
         if (r.row)
             OQ_TRY(add_value(&r, key, value, into));
         else if (strict || !tolerated(method, key))

@@ -84,6 +84,8 @@ struct oq_method {
     bool producer; /* a producer's layout of transformers: a global wish does not cover text encoders */
     const char
         *tolerated; /* csv of a checkpoint's keys that change nothing; "*": every unknown one; NULL: none */
+    const char *unread;    /* csv of keys that change what a checkpoint's layers compute, in ways that are not read: refused;
+                              NULL: none */
     const char *file_keys; /* csv of keys that only a checkpoint's metadata has; NULL: none */
     const char *missing;   /* OQ_METHOD_MISSING: why the plan refuses it; NULL: runs */
     /* Rewrites a producer's shape into the rows' before they are read; NULL: none. */
@@ -111,7 +113,8 @@ const oq_method *oq_method_find(const oq_env *env, const char *name);
 oq_status oq_method_unknown(oq_env *env, const char *where, const char *name);
 
 /* `options` (may be NULL) with canonical keys and checked values, without defaults, as a new object. strict:
- * unknown keys are OQ_E_CONFIG naming the nearest; otherwise the method's `tolerated` ones are dropped. Keys
+ * unknown keys are OQ_E_CONFIG naming the nearest; otherwise the method's `tolerated` ones are dropped and its
+ * `unread` ones OQ_E_UNSUPPORTED, unless they are null, false or empty. Keys
  * that begin with
  * '_' always are. `where` ("quantization_config", a file) begins the messages. */
 oq_status oq_method_options_read(oq_env *env, const char *where, const oq_method *method,

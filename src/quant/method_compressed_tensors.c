@@ -18,12 +18,55 @@ static const oq_method_option options[] = {
      .type = OQ_METHOD_OBJECT,
      .help = "the producer's wish for a language model's cache"},
     {.name = "sparsity_config", .type = OQ_METHOD_OBJECT, .help = "sparse weights"},
+    {.name = "transform_config",
+     .type = OQ_METHOD_OBJECT,
+     .help = "rotations of weights; those of activations while running are refused"},
     {0},
 };
+
+/* A transform at weight_input or weight_output is in the weights already; every other place is a product that the network
+ * would have to make while it runs. */
+static oq_status check_transforms(oq_env *env, const oq_json *config)
+{
+    const oq_json *scheme = NULL;
+    const char *key = NULL;
+    void *at = NULL;
+    while (oq_json_next(oq_json_get(config, "config_groups"), &at, &key, &scheme)) {
+        const oq_json *apply = oq_json_get(scheme, "apply");
+        for (size_t i = 0; i < oq_json_size(apply); i++) {
+            const char *place = oq_json_string(oq_json_get(oq_json_at(apply, i), "location"));
+            if (place && (strcmp(place, "weight_input") == 0 || strcmp(place, "weight_output") == 0))
+                continue;
+            return oq_fail(
+                env, OQ_E_UNSUPPORTED,
+                "method 'compressed-tensors': transform_config's '%s' transforms '%s' while the network "
+                "runs, which is not in this build yet; transforms of weights alone are",
+                key, place ? place : "(nothing named)");
+        }
+    }
+    return OQ_OK;
+}
+
+static oq_status check_outputs(oq_env *env, const oq_json *groups)
+{
+    const oq_json *group = NULL;
+    const char *key = NULL;
+    void *at = NULL;
+    while (oq_json_next(groups, &at, &key, &group))
+        if (oq_json_type(oq_json_get(group, "output_activations")) != OQ_JSON_NULL)
+            return oq_fail(
+                env, OQ_E_UNSUPPORTED,
+                "method 'compressed-tensors': group '%s' quantizes output_activations, which is not in this "
+                "build yet",
+                key);
+    return OQ_OK;
+}
 
 static oq_status validate(oq_env *env, const oq_method_args *args)
 {
     const bool sparse = oq_json_type(oq_json_get(args->options, "sparsity_config")) == OQ_JSON_OBJECT;
+    OQ_TRY(check_transforms(env, oq_json_get(args->options, "transform_config")));
+    OQ_TRY(check_outputs(env, oq_json_get(args->options, "config_groups")));
     if (args->serialized && !sparse && oq_json_size(oq_json_get(args->options, "config_groups")) == 0)
         return oq_fail(env, OQ_E_CONFIG,
                        "method 'compressed-tensors': the checkpoint's metadata has no config_groups");

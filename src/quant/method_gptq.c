@@ -49,5 +49,6 @@ const oq_method oq_method_gptq = {
     .options = options,
     .serialized = true,
     .tolerated = "*",
+    .unread = "adapter",
     .validate = validate,
 };

@@ -37,6 +37,11 @@ static const oq_method_option options[] = {
      .min = 1,
      .max = 32,
      .help = "bits of activations; 16 and more: they stay as they are"},
+    {.name = "act_data_type", .type = OQ_METHOD_STRING, .help = "kind of the activations' codes"},
+    {.name = "act_group_size", .type = OQ_METHOD_ANY, .help = "columns of activations that share a scale"},
+    {.name = "act_dynamic",
+     .type = OQ_METHOD_BOOL,
+     .help = "scales from the activations themselves; false: the checkpoint's input_scale"},
     {.name = "activation_scheme",
      .type = OQ_METHOD_CHOICE,
      .choices = "dynamic,static",
@@ -87,5 +92,6 @@ const oq_method oq_method_inc = {
     .options = options,
     .serialized = true,
     .tolerated = "*",
+    .unread = "rotation_config,spinquant_config,hadamard_config",
     .validate = validate,
 };

@@ -31,6 +31,31 @@ static const oq_method_option options[] = {
     {0},
 };
 
+/* One of algo_config: rotations r1 and r2 are in the weights unless r1 is said to be online; r3 and r4 are made while the
+ * network runs. */
+static oq_status check_algorithm(oq_env *env, const oq_json *algorithm)
+{
+    static const char *const online[] = {"online_r1_rotation", "r3", "r4"};
+    const char *name = oq_json_string(oq_json_get(algorithm, "name"));
+    for (size_t i = 0; i < OQ_COUNT(online); i++)
+        if (oq_json_bool(oq_json_get(algorithm, online[i]), false))
+            return oq_fail(
+                env, OQ_E_UNSUPPORTED,
+                "method 'quark': algo_config's '%s' has '%s': activations are rotated while the network "
+                "runs, which is not in this build yet",
+                name ? name : "(unnamed)", online[i]);
+    return OQ_OK;
+}
+
+static oq_status validate(oq_env *env, const oq_method_args *args)
+{
+    const oq_json *algorithms = oq_json_get(args->options, "algo_config");
+    if (oq_json_type(algorithms) != OQ_JSON_ARRAY) return check_algorithm(env, algorithms);
+    for (size_t i = 0; i < oq_json_size(algorithms); i++)
+        OQ_TRY(check_algorithm(env, oq_json_at(algorithms, i)));
+    return OQ_OK;
+}
+
 /* ---- made-up weights ----------------------------------------------------------------------------------- */
 
 static bool is(const oq_json *of, const char *key, const char *word)
@@ -100,6 +125,8 @@ const oq_method oq_method_quark = {
     .serialized = true,
     .producer = true,
     .tolerated = "*",
+    .unread = "softmax_quant_spec",
     .file_keys = "global_quant_config,layer_quant_config",
+    .validate = validate,
     .pretend = pretend,
 };
