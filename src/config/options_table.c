@@ -262,7 +262,7 @@ static const oq_option_info rows[] = {
      "draw the picture in the terminal: kitty, iTerm2, sixel or half blocks"},
     {"preview", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "generate", "output", "FILE",
      "write what the picture is like so far, over and over, while the work goes on"},
-    {"from", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "generate", "output", "IMAGE.png",
+    {"from", NULL, OQ_OPTION_STRING, 0, 0, NULL, NULL, "generate", "output", "IMAGE",
      "repeat the run that made this picture; other flags change it"},
     {"no-metadata", NULL, OQ_OPTION_FLAG, 0, 0, NULL, NULL, "generate,serve", "output", NULL,
      "leave prompt and options out of the picture"},

@@ -1,6 +1,7 @@
 /* command_generate.c -- model and prompt to pictures: everything that can be refused is refused before the
  * weights are read, then the work, then the files. */
 #include "engine/command.h"
+#include "media/ending.h"
 #include "media/video.h"
 
 #include <inttypes.h>
@@ -26,6 +27,19 @@ typedef struct run {
 } run;
 
 /* ---- before the work ----------------------------------------------------------------------------------- */
+
+/* What no model of any kind could write is refused before one is opened. */
+static oq_status check_names(oq_env *env, const oq_options *o)
+{
+    const char *output = oq_options_text(o, "output", NULL), *trace = oq_options_text(o, "trace", NULL);
+    if (output && !*output) return oq_fail(env, OQ_E_ARG, "an output needs a file's name, not ''");
+    if (output && !oq_file_is_dir(output)) OQ_TRY(oq_ending_check(env, output));
+    if (trace && !oq_ending_among(oq_ending_of(trace), ".safetensors"))
+        return oq_fail(env, OQ_E_ARG, "trace '%s': tensors are written as .safetensors, the name says %s%s%s",
+                       trace, *oq_ending_of(trace) ? "'" : "nothing", oq_ending_of(trace),
+                       *oq_ending_of(trace) ? "'" : "");
+    return OQ_OK;
+}
 
 static oq_status check_streams(oq_env *env, const oq_options *o)
 {
@@ -53,10 +67,10 @@ static oq_status check_ending(run *r, const char *path)
 /* name.png, or name_1.png, name_2.png, ... */
 static char *image_path(run *r, const char *base, int index)
 {
-    const char *leaf = oq_path_leaf(base), *dot = strrchr(leaf, '.');
+    const char *ending = oq_ending_of(base);
     if (r->n_images == 1) return oq_arena_strdup(&r->arena, base);
-    const int stem = dot && dot != leaf ? (int)(dot - base) : (int)strlen(base);
-    return oq_arena_printf(&r->arena, "%.*s_%d%s", stem, base, index + 1, base + stem);
+    const int stem = (int)(strlen(base) - strlen(ending));
+    return oq_arena_printf(&r->arena, "%.*s_%d%s", stem, base, index + 1, ending);
 }
 
 static oq_status name_previews(run *r)
@@ -132,6 +146,7 @@ static oq_status prepare(run *r)
     const char *trace = oq_options_text(r->options, "trace", NULL);
     OQ_TRY(oq_command_no_arguments(r->env, r->options, "a prompt is given with --prompt"));
     OQ_TRY(check_streams(r->env, r->options));
+    OQ_TRY(check_names(r->env, r->options));
     if (from) OQ_TRY(oq_metadata_restore(r->env, from, r->options, &r->remembered));
     OQ_TRY(check_needs(r->env, r->options));
     OQ_TRY(oq_seed_choose(r->env, r->options));
@@ -352,6 +367,6 @@ static oq_status generate(oq_env *env, oq_options *options, oq_report **out)
 }
 
 const oq_command oq_command_generate = {
-    .info = {"generate", "-m MODEL -p TEXT [flags]", "make a picture from a model and a prompt"},
+    .info = {"generate", "-m MODEL -p TEXT [flags]", "make pictures or videos from a model and prompts"},
     .run = generate,
 };

@@ -27,8 +27,8 @@ const char *oq_image_type_of(const void *bytes, size_t n);
 /* A text that oq_image_write put in, as UTF-8, the caller's; OQ_E_NOTFOUND. */
 oq_status oq_image_read_text(oq_env *env, const char *path, const char *key, char **out);
 oq_status oq_image_decode_text(oq_env *env, const void *bytes, size_t n, const char *name, const char *key, char **out);
-/* As the name's ending says: JPEG at quality 95, WebP without loss, else PNG. Atomically; texts go to EXIF in JPEG and WebP
- * ("parameters", "omniq"). check_output refuses what the ending asks for and this build lacks. */
+/* As the name's ending says: PNG ("-" too), JPEG at quality 95, WebP without loss; any other ending, or none, is OQ_E_ARG naming
+ * those that are. Atomically; texts go to EXIF in JPEG and WebP ("parameters", "omniq"). check_output refuses alike. */
 oq_status oq_image_check_output(oq_env *env, const char *path);
 oq_status oq_image_write(oq_env *env, const char *path, int64_t width, int64_t height, const uint8_t *pixels,
                          const oq_image_text *texts, size_t n_texts);

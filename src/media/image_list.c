@@ -2,8 +2,7 @@
 #include "media/image_type.h"
 
 #include "base/file.h"
-#include "base/names.h"
-#include "base/strbuf.h"
+#include "media/ending.h"
 
 #include <string.h>
 
@@ -41,7 +40,7 @@ const oq_image_type *const oq_image_list[] = {
 };
 /* clang-format on */
 
-static oq_status known_types(oq_env *env, const char *name, const char *verb, oq_status status)
+static oq_status unreadable(oq_env *env, const char *name)
 {
     oq_strbuf known;
     oq_strbuf_init(&known, env);
@@ -49,7 +48,7 @@ static oq_status known_types(oq_env *env, const char *name, const char *verb, oq
         if (!oq_image_list[i]->missing)
             oq_strbuf_printf(&known, "%s%s", known.size ? ", " : "", oq_image_list[i]->name);
     const oq_status st =
-        oq_fail(env, status, "%s: this build %s pictures as %s", name, verb, oq_strbuf_text(&known));
+        oq_fail(env, OQ_E_FORMAT, "%s: this build reads pictures as %s", name, oq_strbuf_text(&known));
     oq_strbuf_deinit(&known);
     return st;
 }
@@ -63,7 +62,7 @@ static oq_status type_of(oq_env *env, const uint8_t *bytes, size_t n, const char
         if (!(*out)->missing) return OQ_OK;
         return oq_fail(env, OQ_E_UNSUPPORTED, "%s: is a %s picture; %s", name, (*out)->name, (*out)->missing);
     }
-    return known_types(env, name, "reads", OQ_E_FORMAT);
+    return unreadable(env, name);
 }
 
 const char *oq_image_type_of(const void *bytes, size_t n)
@@ -110,23 +109,29 @@ oq_status oq_image_read_text(oq_env *env, const char *path, const char *key, cha
     return st;
 }
 
+static oq_status unwritable(oq_env *env, const char *path, const char *ending)
+{
+    oq_strbuf known;
+    oq_strbuf_init(&known, env);
+    for (size_t i = 0; oq_image_list[i]; i++)
+        if (!oq_image_list[i]->missing) oq_endings_put(&known, oq_image_list[i]->endings);
+    const oq_status st = oq_fail(env, OQ_E_ARG, "output '%s': this build writes pictures as %s, %s%s%s", path,
+                                 oq_strbuf_text(&known), *ending ? "not '" : "and the name has no ending",
+                                 ending, *ending ? "'" : "");
+    oq_strbuf_deinit(&known);
+    return st;
+}
+
 static oq_status writer_of(oq_env *env, const char *path, const oq_image_type **out)
 {
-    static const char *const others[] = {".gif", ".bmp", ".tif", ".tiff", ".avif",
-                                         ".jxl", ".mp4", ".y4m", ".mov",  ".mkv"};
-    const char *dot = strrchr(oq_path_leaf(path), '.');
-    char word[16];
-    for (size_t i = 0; dot && oq_image_list[i]; i++)
-        for (size_t j = 0; oq_csv_word(oq_image_list[i]->endings, j, word, sizeof word); j++) {
-            if (!oq_name_equal(dot, word)) continue;
-            *out = oq_image_list[i];
-            if (!(*out)->missing) return OQ_OK;
-            return oq_fail(env, OQ_E_UNSUPPORTED, "output '%s': %s", path, (*out)->missing);
-        }
-    for (size_t i = 0; dot && i < OQ_COUNT(others); i++)
-        if (oq_name_equal(dot, others[i])) return known_types(env, path, "writes", OQ_E_ARG);
-    *out = &oq_image_png; /* "-", names without an ending or with one of their own */
-    return OQ_OK;
+    const char *ending = strcmp(path, "-") == 0 ? ".png" : oq_ending_of(path);
+    for (size_t i = 0; oq_image_list[i]; i++) {
+        if (!oq_ending_among(ending, oq_image_list[i]->endings)) continue;
+        *out = oq_image_list[i];
+        if (!(*out)->missing) return OQ_OK;
+        return oq_fail(env, OQ_E_UNSUPPORTED, "output '%s': %s", path, (*out)->missing);
+    }
+    return unwritable(env, path, ending);
 }
 
 oq_status oq_image_check_output(oq_env *env, const char *path)

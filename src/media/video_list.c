@@ -1,9 +1,7 @@
 /* video_list.c -- the ways to write a video: one line each, the preferred first. */
 #include "media/video.h"
 
-#include "base/file.h"
-#include "base/names.h"
-#include "base/strbuf.h"
+#include "media/ending.h"
 
 #include <string.h>
 
@@ -19,48 +17,36 @@ const oq_video_type *const oq_video_list[] = {
 };
 /* clang-format on */
 
-static oq_status unknown(oq_env *env, const char *path, const char *dot)
+static oq_status unknown(oq_env *env, const char *path, const char *ending)
 {
     oq_strbuf known;
     oq_strbuf_init(&known, env);
     for (size_t i = 0; oq_video_list[i]; i++)
-        if (*oq_video_list[i]->endings && !oq_video_list[i]->missing)
-            oq_strbuf_printf(&known, "%s, ", oq_video_list[i]->endings);
+        if (!oq_video_list[i]->missing) oq_endings_put(&known, oq_video_list[i]->endings);
     const oq_status st =
         oq_fail(env, OQ_E_ARG,
-                "output '%s': this build writes videos as %sor a folder of pictures (no ending), not '%s'",
-                path, oq_strbuf_text(&known), dot);
+                "output '%s': this build writes videos as %s, or a folder of pictures (no ending), not '%s'",
+                path, oq_strbuf_text(&known), ending);
     oq_strbuf_deinit(&known);
     return st;
 }
 
-static bool has_ending(const oq_video_type *type, const char *dot)
-{
-    char word[16];
-    for (size_t i = 0; oq_csv_word(type->endings, i, word, sizeof word); i++)
-        if (oq_name_equal(dot, word)) return true;
-    return false;
-}
-
 oq_status oq_video_find(oq_env *env, const char *path, const oq_video_type **out)
 {
-    const char *leaf = oq_path_leaf(path), *dot = strrchr(leaf, '.');
-    if (strcmp(path, "-") == 0) {
-        *out = &oq_video_y4m;
-        return OQ_OK;
-    }
-    if (!dot || dot == leaf) {
-        *out = &oq_video_folder;
-        return OQ_OK;
-    }
+    const char *ending = oq_ending_of(path);
+    *out = &oq_video_y4m;
+    if (strcmp(path, "-") == 0) return OQ_OK;
+    *out = &oq_video_folder;
+    if (!*ending) return OQ_OK;
     for (size_t i = 0; oq_video_list[i]; i++) {
-        if (!has_ending(oq_video_list[i], dot)) continue;
+        if (!oq_ending_among(ending, oq_video_list[i]->endings)) continue;
         if (oq_video_list[i]->missing)
             return oq_fail(env, OQ_E_UNSUPPORTED, "output '%s': %s", path, oq_video_list[i]->missing);
         *out = oq_video_list[i];
         return OQ_OK;
     }
-    return unknown(env, path, dot);
+    *out = NULL;
+    return unknown(env, path, ending);
 }
 
 const char *oq_video_ending(void)
@@ -68,6 +54,7 @@ const char *oq_video_ending(void)
     static const char *const endings[] = {".mp4", ".webp"};
     for (size_t i = 0; i < OQ_COUNT(endings); i++)
         for (size_t j = 0; oq_video_list[j]; j++)
-            if (has_ending(oq_video_list[j], endings[i]) && !oq_video_list[j]->missing) return endings[i];
+            if (oq_ending_among(endings[i], oq_video_list[j]->endings) && !oq_video_list[j]->missing)
+                return endings[i];
     return ".y4m";
 }

@@ -37,8 +37,8 @@ check 'pair_2' png pair_2.png
 generate -s 8 -o second.png
 expect 0 '' compare second.png pair_2.png
 says 'PSNR inf dB'
-generate -s 7 -p 'a large red ring' -o two
-check 'a name without a dot' png two_2
+generate -s 7 -p 'a large red ring' -o two.dots.png
+check 'a name with dots' png two.dots_2.png
 mkdir folder
 generate -s 9 -o folder
 check 'a folder gets the default name' png folder/omniq-9.png
@@ -129,7 +129,16 @@ expect 2 'trace-keys selects what trace writes' generate -m "$model" -p x --trac
 # refused before the work: nothing is loaded, nothing is left behind
 expect 1 'nowhere/x.png: cannot be written' generate -m "$model" -p x -o nowhere/x.png
 expect 1 'nowhere/t.safetensors: cannot be written' generate -m "$model" -p x -o x.png --trace nowhere/t.safetensors
-expect 2 'this build writes pictures as PNG' generate -m "$model" -p x -o x.tiff
+# an ending that nothing is written as: before a model is looked for
+expect 2 "output 'x.xyz': this build writes pictures as .png" generate -m nowhere -p x -o x.xyz
+expect 2 "and videos as .mp4" generate -m nowhere -p x -o x.tiff
+expect 2 "trace 't.npz': tensors are written as .safetensors, the name says '.npz'" generate -m nowhere -p x --trace t.npz
+expect 2 "trace 't': tensors are written as .safetensors, the name says nothing" generate -m nowhere -p x --trace t
+# one that this model's kind is not written as: before its weights are read
+for name in x .png x/ x.mp4 x.y4m; do
+    expect 2 "output '$name': this build writes pictures as .png" generate -m "$model" -p x -o "$name"
+    [ ! -e "$name" ] && pass || fail "'$name' is left behind"
+done
 expect 2 'must be multiples of 16' generate -m "$model" -p x -W 100
 expect 2 'GiB' generate -m "$model" -p x -W 65536 -H 65536
 echo precious > kept.png

@@ -64,6 +64,9 @@ static void test_pictures(void **state)
     check_refused(env, media, 1, "x.png", "item 1 was asked for, there are 1");
     check_refused(env, media, -1, "x.png", "item -1");
     check_refused(env, media, 0, "", "needs the name of a file");
+    check_refused(env, media, 0, "x.xyz", "this build writes pictures as .png");
+    check_refused(env, media, 0, "x.mp4", "this build writes pictures as .png");
+    check_refused(env, media, 0, "x", "the name has no ending");
     oq_media_free(media);
     oq_env_free(env);
 }
@@ -78,6 +81,7 @@ static void test_videos(void **state)
     check_saved(env, media, ".y4m", 0, "YUV4MPEG2");
     check_refused(env, media, 0, "x.png",
                   "this build writes videos as"); /* one frame would pass for the video */
+    check_refused(env, media, 0, "x.xyz", "or a folder of pictures (no ending), not '.xyz'");
     oq_media_free(media);
     oq_env_free(env);
 }

@@ -7,9 +7,11 @@
 #include <cmocka.h>
 
 #include "media/exif.h"
+#include "media/ending.h"
 #include "media/image_type.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,11 +118,44 @@ static void test_unknown_types(void **state)
     assert_int_equal(oq_image_decode(env, "GIF89a", 6, "x.gif", &image), OQ_E_FORMAT);
     assert_non_null(strstr(oq_env_error(env), "x.gif: this build reads pictures as PNG"));
     oq_env_clear(env);
-    assert_int_equal(oq_image_check_output(env, "x.gif"), OQ_E_ARG);
-    assert_non_null(strstr(oq_env_error(env), "x.gif: this build writes pictures as PNG"));
+}
+
+/* Nobody gets a PNG who did not ask for one. */
+static void test_unknown_endings(void **state)
+{
+    oq_env *env = *state;
+    static const char *const fine[] = {"x.png", "a.b/x.PNG", "name.with.dots.png", "-"};
+    static const char *const wrong[] = {"x.gif", "x.xyz", "x.mp4", "x.png.part", "name.with.dots",
+                                        "x",     "x.",    ".png",  "a.png/x",    "a.png/"};
+    for (size_t i = 0; i < OQ_COUNT(fine); i++) assert_int_equal(oq_image_check_output(env, fine[i]), OQ_OK);
+    for (size_t i = 0; i < OQ_COUNT(wrong); i++) {
+        char begin[96];
+        const uint8_t pixel[3] = {0};
+        snprintf(begin, sizeof begin, "output '%s': this build writes pictures as .png, ", wrong[i]);
+        assert_int_equal(oq_image_check_output(env, wrong[i]), OQ_E_ARG);
+        if (strncmp(oq_env_error(env), begin, strlen(begin)) != 0) fail_msg("%s", oq_env_error(env));
+        oq_env_clear(env);
+        assert_int_equal(oq_image_write(env, wrong[i], 1, 1, pixel, NULL, 0), OQ_E_ARG);
+        oq_env_clear(env);
+    }
+    assert_int_equal(oq_image_check_output(env, "x.xyz"), OQ_E_ARG);
+    assert_non_null(strstr(oq_env_error(env), ", not '.xyz'"));
     oq_env_clear(env);
-    assert_int_equal(oq_image_check_output(env, "x.png"), OQ_OK);
-    assert_int_equal(oq_image_check_output(env, "name.with.dots"), OQ_OK);
+    assert_int_equal(oq_image_check_output(env, "x"), OQ_E_ARG);
+    assert_non_null(strstr(oq_env_error(env), ", and the name has no ending"));
+    oq_env_clear(env);
+}
+
+/* Of an output before it is known whether pictures or videos come. */
+static void test_endings_of_any_kind(void **state)
+{
+    oq_env *env = *state;
+    static const char *const fine[] = {"x.png", "x.y4m", "x.mp4", "x.JPG", "frames", "-", "a.xyz/frames"};
+    for (size_t i = 0; i < OQ_COUNT(fine); i++) assert_int_equal(oq_ending_check(env, fine[i]), OQ_OK);
+    assert_int_equal(oq_ending_check(env, "a/x.xyz"), OQ_E_ARG);
+    assert_non_null(strstr(oq_env_error(env), "output 'a/x.xyz': this build writes pictures as .png"));
+    assert_non_null(strstr(oq_env_error(env), ".y4m, not '.xyz'"));
+    oq_env_clear(env);
 }
 
 /* The eight orientations, as EXIF defines them by where the first row and the first column are. */
@@ -272,6 +307,8 @@ int main(void)
         cmocka_unit_test(test_jpeg),
         cmocka_unit_test(test_webp),
         cmocka_unit_test(test_unknown_types),
+        cmocka_unit_test(test_unknown_endings),
+        cmocka_unit_test(test_endings_of_any_kind),
         cmocka_unit_test(test_upright),
         cmocka_unit_test(test_orientation_is_found),
 #ifdef OMNIQ_HAVE_JPEG

@@ -285,6 +285,8 @@ static void test_names(void **state)
     assert_non_null(strstr(oq_env_error(env), "output 'x.gif': this build writes videos as "));
     assert_non_null(strstr(oq_env_error(env), "or a folder of pictures (no ending), not '.gif'"));
     oq_env_clear(env);
+    assert_int_equal(oq_video_find(env, "x.png", &type), OQ_E_ARG); /* one frame would pass for the video */
+    oq_env_clear(env);
     assert_int_equal(oq_video_find(env, oq_video_ending(), &type),
                      OQ_OK); /* a bare ".mp4" is a folder's name */
     for (size_t i = 0; oq_video_list[i]; i++)
