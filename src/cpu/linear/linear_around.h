@@ -29,10 +29,16 @@ size_t oq_around_packed_bytes(const oq_linear_spec *spec, uint64_t need);
 void   oq_around_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec, uint64_t need);
 size_t oq_around_scratch_bytes(const oq_linear_spec *spec, int64_t m, uint64_t need);
 void   oq_around_run(oq_device *device, const oq_linear_args *args, uint64_t need);
-bool   oq_around_accepts(const oq_linear_spec *spec);
+/* What is not bare, and activations in codes that no other kernel takes beside weights in such a format (those of whole elements have
+ * kernels of their own). */
+bool   oq_around_accepts(const oq_linear_spec *spec, uint64_t need);
 
 /* The kernel oq_linear_around_<level>, whose file has the same name. */
 #define OQ_AROUND_KERNEL(level, features)                                                                              \
+    static bool around_accepts(const oq_linear_spec *spec)                                                             \
+    {                                                                                                                  \
+        return oq_around_accepts(spec, features);                                                                      \
+    }                                                                                                                  \
     static size_t around_packed_bytes(const oq_linear_spec *spec)                                                      \
     {                                                                                                                  \
         return oq_around_packed_bytes(spec, features);                                                                 \
@@ -51,7 +57,7 @@ bool   oq_around_accepts(const oq_linear_spec *spec);
     }                                                                                                                  \
     const oq_linear_kernel oq_linear_around_##level = {.name = "linear_around_" #level,                                \
                                                        .need = features,                                               \
-                                                       .accepts = oq_around_accepts,                                   \
+                                                       .accepts = around_accepts,                                      \
                                                        .packed_bytes = around_packed_bytes,                            \
                                                        .pack = around_pack,                                            \
                                                        .scratch_bytes = around_scratch_bytes,                          \

@@ -1,6 +1,7 @@
 /* linear_around_kernel.c -- a product with what its layer does around it: rows are prepared in f32, another kernel
- * multiplies them, the low-rank branch is two plain products beside it. Rows go in chunks, so that scratch does not grow
- * with their number, except where a treatment must see all of them first. */
+ * multiplies them, the low-rank branch is two plain products beside it. Activations that no kernel takes beside the weight's
+ * format become numbers again, code times scale, before a plain product. Rows go in chunks, so that scratch does not grow with
+ * their number, except where a treatment must see all of them first. */
 #include "cpu/linear/linear.h"
 #include "cpu/linear/linear_around.h"
 
@@ -8,21 +9,7 @@
 
 #include "base/size.h"
 
-enum { ALIGN = 64, CHUNK = 512, PIECE = 256 };
-
-bool oq_around_accepts(const oq_linear_spec *spec)
-{
-    return spec->n > 0 && spec->k > 0 && spec->scheme.weight && !oq_scheme_is_bare(&spec->scheme);
-}
-
-/* The product alone. Rows whose treatment saw all of x come to it quantized already. */
-static oq_linear_spec bare_spec(const oq_linear_spec *spec)
-{
-    const oq_scheme *const s = &spec->scheme;
-    oq_linear_spec bare = {.scheme = {.weight = s->weight}, .n = spec->n, .k = spec->k};
-    if (!oq_around_needs_whole(s)) bare.scheme.act = s->act, bare.scheme.act_scale = s->act_scale;
-    return bare;
-}
+enum { ALIGN = 64, CHUNK = 512, PIECE = 512 };
 
 static oq_linear_spec down_spec(const oq_linear_spec *spec)
 {
@@ -34,33 +21,58 @@ static oq_linear_spec up_spec(const oq_linear_spec *spec)
     return (oq_linear_spec){.scheme = {.weight = &oq_format_f32}, .n = spec->n, .k = spec->scheme.rank};
 }
 
-/* The reference takes everything, so there is always one. */
+/* Not this file's own kernels, which ask in turn. The reference takes everything, so there is always one. */
 static const oq_linear_kernel *find(const oq_linear_spec *spec, uint64_t need)
 {
-    size_t i = 0;
-    while ((oq_cpu_linear_list[i]->need & ~need) || !oq_cpu_linear_list[i]->accepts(spec) ||
-           (oq_cpu_linear_list[i]->around && oq_cpu_linear_list[i]->need))
-        i++;
-    return oq_cpu_linear_list[i];
+    const oq_linear_kernel *const *k = oq_cpu_linear_list;
+    while (((*k)->need & ~need) || ((*k)->around && (*k)->need) || !(*k)->accepts(spec)) k++;
+    return *k;
 }
 
-/* ---- packed: the product, SMOOTH, ORDER, the branch ----------------------------------------------------- */
+bool oq_around_accepts(const oq_linear_spec *spec, uint64_t need)
+{
+    const oq_scheme *const s = &spec->scheme;
+    if (spec->n < 1 || spec->k < 1 || !s->weight) return false;
+    return !oq_scheme_is_bare(s) || (s->act && !s->weight->element && !find(spec, need)->need);
+}
+
+/* The product alone. Rows come to it quantized already where their treatment saw all of x, and where the reference alone takes them
+ * otherwise. */
+static oq_linear_spec bare_spec(const oq_linear_spec *spec, uint64_t need)
+{
+    const oq_scheme *const s = &spec->scheme;
+    const oq_linear_spec plain = {.scheme = {.weight = s->weight}, .n = spec->n, .k = spec->k};
+    oq_linear_spec bare = plain;
+    if (oq_around_needs_whole(s)) return plain;
+    bare.scheme.act = s->act, bare.scheme.act_scale = s->act_scale;
+    return find(&bare, need)->need ? bare : plain;
+}
+
+/* ---- packed: the product, SMOOTH, ORDER, INPUT_SCALE, the branch ----------------------------------------- */
 
 typedef struct packed {
     oq_linear_spec bare, down, up;
     const oq_linear_kernel *kernel, *down_kernel, *up_kernel; /* of a branch: NULL without one */
-    size_t smooth_at, order_at, down_at, up_at, bytes;
+    bool quantizes;                                           /* rows here, before the product */
+    size_t smooth_at, order_at, input_at, down_at, up_at, bytes;
 } packed;
+
+static bool keeps_input(const oq_linear_spec *spec, const packed *p)
+{
+    return p->quantizes && oq_act_is_static(spec->scheme.act_scale);
+}
 
 static packed layout(const oq_linear_spec *spec, uint64_t need)
 {
-    packed p = {.bare = bare_spec(spec), .down = down_spec(spec), .up = up_spec(spec)};
+    packed p = {.bare = bare_spec(spec, need), .down = down_spec(spec), .up = up_spec(spec)};
     p.kernel = find(&p.bare, need);
+    p.quantizes = spec->scheme.act && !p.bare.scheme.act;
     p.smooth_at = oq_align_up(p.kernel->packed_bytes(&p.bare), ALIGN);
     p.order_at = p.smooth_at +
                  oq_align_up(oq_scheme_plane_bytes(&spec->scheme, OQ_PLANE_SMOOTH, spec->n, spec->k), ALIGN);
-    p.down_at = p.order_at +
-                oq_align_up(oq_scheme_plane_bytes(&spec->scheme, OQ_PLANE_ORDER, spec->n, spec->k), ALIGN);
+    p.input_at = p.order_at +
+                 oq_align_up(oq_scheme_plane_bytes(&spec->scheme, OQ_PLANE_ORDER, spec->n, spec->k), ALIGN);
+    p.down_at = p.input_at + (keeps_input(spec, &p) ? ALIGN : 0);
     p.up_at = p.bytes = p.down_at;
     if (!spec->scheme.rank) return p;
     p.down_kernel = find(&p.down, need);
@@ -83,6 +95,7 @@ void oq_around_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec,
     p.kernel->pack(at, src, &p.bare);
     if (spec->scheme.smooth) memcpy(at + p.smooth_at, src->plane[OQ_PLANE_SMOOTH], columns);
     if (spec->scheme.order) memcpy(at + p.order_at, src->plane[OQ_PLANE_ORDER], columns);
+    if (keeps_input(spec, &p)) memcpy(at + p.input_at, src->plane[OQ_PLANE_INPUT_SCALE], sizeof(float));
     if (!spec->scheme.rank) return;
     p.down_kernel->pack(at + p.down_at, &(oq_planes){{src->plane[OQ_PLANE_DOWN]}}, &p.down);
     p.up_kernel->pack(at + p.up_at, &(oq_planes){{src->plane[OQ_PLANE_UP]}}, &p.up);
@@ -96,12 +109,14 @@ typedef struct job {
     packed p;
     oq_planes planes; /* SMOOTH and ORDER */
     oq_around_whole whole;
+    float input_scale;
     int64_t first, rows, most; /* of the chunk; of any */
     float *x;                  /* [most, k]: prepared rows */
     float *raw;                /* [most, k]: rows as they came */
     float *narrow;             /* [most, rank] */
     float *product, *branch;   /* [most, n] */
     uint8_t *outlier;          /* [k] */
+    uint8_t *codes;            /* [most, k] where rows are quantized here */
     char *inner;               /* scratch of the kernels inside */
 } job;
 
@@ -135,6 +150,7 @@ static size_t place(job *j, const oq_linear_spec *spec, int64_t m, uint64_t need
     j->product = take(scratch, &at, rank ? j->most : 0, spec->n);
     j->branch = take(scratch, &at, rank ? j->most : 0, spec->n);
     j->outlier = (uint8_t *)take(scratch, &at, 1, spec->k);
+    j->codes = (uint8_t *)take(scratch, &at, j->p.quantizes ? j->most : 0, oq_ceil_div(spec->k, 4));
     j->inner = scratch ? scratch + at : NULL;
     return at + inner_bytes(&j->p, j->most);
 }
@@ -159,21 +175,22 @@ static void prepare_row(void *user, int64_t i, int worker)
     oq_around_row(j->x + i * k, raw, x->dtype, j->spec, &j->planes);
 }
 
-/* Groups of sixteen columns at most, or a row beside its outliers: nothing reaches further than a piece. */
+/* Rows under one scale, or beside their outliers, as a whole; no other group reaches further than a piece. */
 static void quantize_row(void *user, int64_t i, int worker)
 {
     (void)worker;
     const job *const j = user;
+    const oq_scheme *const s = &j->spec->scheme;
     const int64_t k = j->spec->k;
+    const bool whole = j->whole.outlier || oq_act_run(s->act_scale, k) == k;
     float *const row = j->x + i * k, scales[PIECE];
-    uint8_t codes[PIECE];
-    if (j->whole.outlier) {
-        oq_around_quantize(row, &j->spec->scheme, &j->whole, 0.0f, k, codes, scales);
+    uint8_t *const codes = j->codes + (size_t)i * (size_t)(oq_ceil_div(k, 4) * 4);
+    if (whole) {
+        oq_around_quantize(row, s, &j->whole, j->input_scale, k, codes, scales);
         return;
     }
     for (int64_t at = 0; at < k; at += PIECE)
-        oq_around_quantize(row + at, &j->spec->scheme, &j->whole, 0.0f, oq_min_i64(PIECE, k - at), codes,
-                           scales);
+        oq_around_quantize(row + at, s, &j->whole, j->input_scale, oq_min_i64(PIECE, k - at), codes, scales);
 }
 
 /* y = product + branch, one rounding. */
@@ -212,10 +229,9 @@ static void run_chunk(oq_device *device, job *j)
     const int64_t n = j->spec->n, k = j->spec->k, rank = j->spec->scheme.rank;
     const oq_tensor x = rows_of(j->x, j->rows, k), raw = rows_of(j->raw, j->rows, k);
     oq_pool_run(device->pool, j->rows, prepare_row, j);
-    if (oq_around_needs_whole(&j->spec->scheme)) {
+    if (oq_around_needs_whole(&j->spec->scheme))
         oq_around_look(&j->whole, j->outlier, &j->spec->scheme, j->x, j->rows, k);
-        oq_pool_run(device->pool, j->rows, quantize_row, j);
-    }
+    if (p->quantizes) oq_pool_run(device->pool, j->rows, quantize_row, j);
     if (!rank) {
         multiply(device, j, p->kernel, &p->bare, 0, j->args->bias, x,
                  oq_tensor_rows(j->args->y, j->first, j->rows));
@@ -235,6 +251,7 @@ void oq_around_run(oq_device *device, const oq_linear_args *args, uint64_t need)
     const char *const packed_at = args->packed;
     if (args->spec->scheme.smooth) j.planes.plane[OQ_PLANE_SMOOTH] = packed_at + j.p.smooth_at;
     if (args->spec->scheme.order) j.planes.plane[OQ_PLANE_ORDER] = packed_at + j.p.order_at;
+    if (keeps_input(args->spec, &j.p)) memcpy(&j.input_scale, packed_at + j.p.input_at, sizeof j.input_scale);
     for (j.first = 0; j.first < args->x.rows; j.first += j.most) {
         j.rows = oq_min_i64(j.most, args->x.rows - j.first);
         run_chunk(device, &j);
