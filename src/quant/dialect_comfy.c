@@ -16,7 +16,7 @@
 #define METADATA "_quantization_metadata"
 #define LISTED   "quantized_layers"
 
-extern const oq_method oq_method_fp8, oq_method_comfy_nvfp4, oq_method_int8_convrot;
+extern const oq_method oq_method_fp8, oq_method_comfy_nvfp4, oq_method_int8_convrot, oq_method_svdquant;
 
 static const oq_scaled_spelling fp8 = {
     .code = &oq_dtype_f8_e4m3,
@@ -176,6 +176,59 @@ static oq_status check_unlisted(oq_env *env, const oq_declared *declared, const 
                    t->type_name, name);
 }
 
+/* ---- formats of fewer than eight bits ------------------------------------------------------------------ */
+
+/* Modulation in AWQ's manner, as comfy-kitchen lays it out: value = (code - 8) * scale + zero. */
+static oq_status locate_awq(const oq_comfy_layer *l, oq_part_source *out)
+{
+    static const oq_int4_rows awq = {"weight", "weight_scale", "weight_zeros",
+                                     "weight,weight_scale,weight_zeros,comfy_quant,bias", false};
+    bool found = false;
+    return oq_int4_rows_locate(l->env, &awq, oq_comfy_number(l->word, "group_size", 64), l->ckpt, l->name,
+                               l->n, l->k, out, &found);
+}
+
+static int64_t pair_columns(const oq_ckpt *ckpt, const oq_json *word, const char *name,
+                            const oq_ckpt_tensor *t)
+{
+    (void)ckpt, (void)word, (void)name;
+    return 2 * t->dim[1];
+}
+
+/* Formats of fewer than eight bits in bytes, which only their word tells. */
+static const struct narrow_row {
+    const char *format;
+    oq_status (*locate)(const oq_comfy_layer *l, oq_part_source *out);
+    int64_t (*columns)(const oq_ckpt *ckpt, const oq_json *word, const char *name, const oq_ckpt_tensor *t);
+    const oq_method *method; /* what files are called that have such layers; NULL: stands beside others */
+} narrow[] = {
+    {"awq_w4a16", locate_awq, pair_columns, NULL},
+    {"convrot_w4a4", oq_comfy_w4a4_locate, pair_columns, &oq_method_int8_convrot},
+    {"asym_w4a8_int8", oq_comfy_w4a8_locate, oq_comfy_w4a8_columns, &oq_method_int8_convrot},
+    {"svdquant_w4a4", oq_comfy_svdquant_locate, pair_columns, &oq_method_svdquant},
+};
+
+static const struct narrow_row *narrow_of(const oq_json *word)
+{
+    const char *format = oq_json_string(oq_json_get(word, "format"));
+    for (size_t i = 0; format && i < OQ_COUNT(narrow); i++)
+        if (strcmp(narrow[i].format, format) == 0) return &narrow[i];
+    return NULL;
+}
+
+/* Of the first layer that says it. */
+static const oq_method *narrow_method(const oq_json *layers)
+{
+    const oq_json *word = NULL;
+    const char *name = NULL;
+    void *at = NULL;
+    while (oq_json_next(layers, &at, &name, &word)) {
+        const struct narrow_row *row = narrow_of(word);
+        if (row && row->method) return row->method;
+    }
+    return NULL;
+}
+
 static oq_status read_layers(oq_env *env, const oq_declare_input *in, oq_declared *out)
 {
     oq_json *layers = oq_json_new_object();
@@ -188,6 +241,8 @@ static oq_status read_layers(oq_env *env, const oq_declare_input *in, oq_declare
         if (ends_with(in->ckpt->tensors[i].name, ".comfy_quant"))
             OQ_TRY(read_tensor(env, in->ckpt, &in->ckpt->tensors[i], layers));
     out->layers = layers;
+    const oq_method *narrow_one = narrow_method(layers);
+    if (narrow_one) out->method = narrow_one;
     if (oq_block_look(in->ckpt).any) out->method = &oq_method_comfy_nvfp4;
     return OQ_OK;
 }
@@ -230,43 +285,6 @@ static bool is_block(const oq_json *word, const oq_ckpt *ckpt, const char *name,
                        (!mxfp8 && !oq_scaled_find(ckpt, name, "input_scale"));
     if (format) return mxfp8 || strcmp(format, "nvfp4") == 0;
     return t && t->dtype == &oq_dtype_u8;
-}
-
-/* Modulation in AWQ's manner, as comfy-kitchen lays it out: value = (code - 8) * scale + zero. */
-static oq_status locate_awq(const oq_comfy_layer *l, oq_part_source *out)
-{
-    static const oq_int4_rows awq = {"weight", "weight_scale", "weight_zeros",
-                                     "weight,weight_scale,weight_zeros,comfy_quant,bias", false};
-    bool found = false;
-    return oq_int4_rows_locate(l->env, &awq, oq_comfy_number(l->word, "group_size", 64), l->ckpt, l->name,
-                               l->n, l->k, out, &found);
-}
-
-static int64_t pair_columns(const oq_ckpt *ckpt, const oq_json *word, const char *name,
-                            const oq_ckpt_tensor *t)
-{
-    (void)ckpt, (void)word, (void)name;
-    return 2 * t->dim[1];
-}
-
-/* Formats of fewer than eight bits in bytes, which only their word tells. */
-static const struct narrow_row {
-    const char *format;
-    oq_status (*locate)(const oq_comfy_layer *l, oq_part_source *out);
-    int64_t (*columns)(const oq_ckpt *ckpt, const oq_json *word, const char *name, const oq_ckpt_tensor *t);
-} narrow[] = {
-    {"awq_w4a16", locate_awq, pair_columns},
-    {"convrot_w4a4", oq_comfy_w4a4_locate, pair_columns},
-    {"asym_w4a8_int8", oq_comfy_w4a8_locate, oq_comfy_w4a8_columns},
-    {"svdquant_w4a4", oq_comfy_svdquant_locate, pair_columns},
-};
-
-static const struct narrow_row *narrow_of(const oq_json *word)
-{
-    const char *format = oq_json_string(oq_json_get(word, "format"));
-    for (size_t i = 0; format && i < OQ_COUNT(narrow); i++)
-        if (strcmp(narrow[i].format, format) == 0) return &narrow[i];
-    return NULL;
 }
 
 /* svdquant_w4a4's codes in tiles of 128 rows and 64 columns. */

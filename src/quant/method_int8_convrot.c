@@ -1,4 +1,4 @@
-/* method_int8_convrot.c -- INT8 weights rotated by a Hadamard matrix per group of columns (ComfyUI's layout).
+/* method_int8_convrot.c -- INT8 and INT4 weights rotated by a Hadamard matrix per group of columns (ComfyUI's layout).
  */
 #include "quant/method.h"
 
@@ -28,7 +28,7 @@ static oq_status validate(oq_env *env, const oq_method_args *args)
 const oq_method oq_method_int8_convrot = {
     .name = "int8_convrot",
     .aliases = "convrot",
-    .help = "INT8 checkpoints of ComfyUI whose weights were rotated by a Hadamard matrix in groups",
+    .help = "INT8 and INT4 checkpoints of ComfyUI whose weights were rotated by a Hadamard matrix in groups",
     .options = options,
     .serialized = true,
     .producer = true,

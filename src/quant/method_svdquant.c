@@ -21,7 +21,8 @@ static const oq_method_option options[] = {
 const oq_method oq_method_svdquant = {
     .name = "svdquant",
     .aliases = "nunchaku,nunchaku_lite",
-    .help = "SVDQuant checkpoints of nunchaku: weights of four bits (int4 or NVFP4) with a low-rank branch",
+    .help = "SVDQuant checkpoints of nunchaku and ComfyUI: weights of four bits (int4 or NVFP4) with a "
+            "low-rank branch",
     .options = options,
     .serialized = true,
     .producer = true,
