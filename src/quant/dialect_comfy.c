@@ -3,6 +3,7 @@
  * all layers in the header's `_quantization_metadata`, and spell `weight_scale`, `input_scale`. Black Forest Labs' files
  * have a list of their NVFP4 layers beside them. */
 #include "quant/dialect_comfy.h"
+#include "quant/around_planes.h"
 #include "quant/block_planes.h"
 #include "quant/comfy_formats.h"
 #include "quant/scaled_planes.h"
@@ -329,6 +330,16 @@ static oq_status locate_bytes(const oq_comfy_layer *l, const oq_declared *declar
     return OQ_OK;
 }
 
+/* NVFP4 may have factors of its input beside it, as ModelOpt's AWQ leaves them. */
+static oq_status locate_block(const oq_comfy_layer *l, const oq_block_layout *block, oq_part_source *out)
+{
+    static const oq_around_names factors = {.smooth = "pre_quant_scale"};
+    const bool nvfp4 = block->kind == OQ_BLOCK_NVFP4;
+    OQ_TRY(oq_block_locate(l->env, block, nvfp4 ? "comfy_quant,pre_quant_scale" : "comfy_quant", l->ckpt,
+                           l->name, l->n, l->k, out));
+    return nvfp4 ? oq_around_locate(l->env, &factors, l->ckpt, l->name, l->n, l->k, out) : OQ_OK;
+}
+
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
                         int64_t n, int64_t k, oq_part_source *out, bool *found)
 {
@@ -344,7 +355,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
         return OQ_OK;
     }
     if (is_block(word, ckpt, name, &block)) {
-        OQ_TRY(oq_block_locate(env, &block, "comfy_quant", ckpt, name, n, k, out));
+        OQ_TRY(locate_block(&l, &block, out));
         *found = true;
         return OQ_OK;
     }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Layers in ComfyUI's formats awq_w4a16, convrot_w4a4, asym_w4a8_int8 and svdquant_w4a4 -> cases/comfy: tensors as its loader takes
-them, with the values (those of rotated layers still rotated, of svdquant_w4a4 the residual) and products of comfy-kitchen's own plain
-torch. Nobody quantizes with awq_w4a16 and svdquant_w4a4 (the classes only load), so their numbers are random. Made with comfy-kitchen 0.2.40: pip install comfy-kitchen torch safetensors."""
+"""Layers in ComfyUI's formats awq_w4a16, convrot_w4a4, asym_w4a8_int8, svdquant_w4a4 and nvfp4 with factors of its input -> cases/comfy:
+tensors as its loader takes them, with the values (those of rotated layers still rotated, of svdquant_w4a4 the residual) and products of
+comfy-kitchen's own plain torch. Nobody quantizes with awq_w4a16 and svdquant_w4a4 (the classes only load), so their numbers are random.
+Made with comfy-kitchen 0.2.40: pip install comfy-kitchen torch safetensors."""
 import json, os
 
 import comfy_kitchen
@@ -10,6 +11,7 @@ from comfy_kitchen.backends.eager import svdquant, w4a8_int8
 from comfy_kitchen.tensor.awq_w4a16 import TensorCoreAWQW4A16Layout as Awq
 from comfy_kitchen.tensor.convrot_w4a4 import TensorCoreConvRotW4A4Layout as W4A4
 from comfy_kitchen.tensor import QuantizedTensor
+from comfy_kitchen.tensor.nvfp4 import TensorCoreNVFP4Layout as Nvfp4
 from comfy_kitchen.tensor.svdquant_w4a4 import TensorCoreSVDQuantW4A4Layout as Svd, _w4a4_forward
 from comfy_kitchen.tensor.w4a8_int8 import AsymW4A8Int8Layout as W4A8
 from safetensors.torch import save_file
@@ -98,6 +100,19 @@ def svdquant4(g, n, k, rank, dtype, word, spelling="", tiles=False, smoothed=Fal
     return tensors, word, values.reshape(n, k), x, y
 
 
+def nvfp4(g, k, static, word):
+    w = (torch.randn(N, k, generator=g) * 0.05).to(torch.bfloat16).float()
+    x, factors = torch.randn(5, k, generator=g), (torch.rand(k, generator=g) + 0.5).to(torch.bfloat16)
+    q, p = Nvfp4.quantize(w)
+    values = Nvfp4.dequantize(q, p)
+    tensors = {"weight": q, "weight_scale": p.block_scale, "weight_scale_2": p.scale, "pre_quant_scale": factors}
+    x_in = x * factors.float()
+    if static:
+        tensors["input_scale"] = (x_in.abs().amax() / 2688).float()
+        x_in = Nvfp4.dequantize(*Nvfp4.quantize(torch.nn.functional.pad(x_in, (0, 0, 0, 11)), tensors["input_scale"]))[:5]
+    return tensors, word, values, x, x_in @ values.T
+
+
 CASES = {
     "awq_w4a16": {
         "mod_g64": lambda g: awq(g, 64, torch.bfloat16, {}),
@@ -115,6 +130,10 @@ CASES = {
         "six_bits": lambda g: w4a8(g, 256, 256, {}, bits=6),
         "full": lambda g: w4a8(g, 64, 64, {"convrot_groupsize": 64} | FULL),
     },
+    "nvfp4_awq": {
+        "static": lambda g: nvfp4(g, 64, True, {}),
+        "full": lambda g: nvfp4(g, 128, False, FULL),
+    },
     "svdquant_w4a4": {
         "rows": lambda g: svdquant4(g, N, 128, 3, torch.bfloat16, {"group_size": 64}, "weight_"),
         "tiles": lambda g: svdquant4(g, 128, 64, 2, torch.float16, {"layout": "kitchen_tile_packed_w4a4", "act_unsigned": True}, tiles=True),
@@ -131,7 +150,7 @@ def write(format, layers):
         "comfy-kitchen": "0.2.40", "torch": torch.__version__}, "dequant": {}, "outputs": {}}
     for seed, (name, make) in enumerate(layers.items()):
         tensors, word, w, x, y = make(torch.Generator().manual_seed(seed))
-        text = json.dumps({"format": format, **word}).encode()
+        text = json.dumps({"format": format.removesuffix("_awq"), **word}).encode()
         model |= {f"{name}.{key}": t.contiguous() for key, t in tensors.items()}
         model[f"{name}.comfy_quant"] = torch.tensor(list(text), dtype=torch.uint8)
         expected |= {f"{name}.dequant_rows": w[ROWS].contiguous(), f"{name}.x": x, f"{name}.y": y}

@@ -126,6 +126,8 @@ static const struct {
     {"modelopt/", ".pre_quant_scale", "removed"},
     {"modelopt/w4a16_awq", ".weight_scale", "half as wide"},
     {"modelopt/w4a8_awq", ".weight_scale", "half as wide"},
+    {"comfy/nvfp4_awq", ".pre_quant_scale", "removed"},
+    {"comfy/nvfp4_awq", ".input_scale", "removed"},
     {"nunchaku/", ".wtscale", "removed"},
     {"nunchaku/", ".wcscales", "removed"},
 };
