@@ -107,16 +107,17 @@ extern const oq_format oq_format_nvfp4_inverse, oq_format_nvfp4_inverse_rows;
 OQ_BNB4_BLOCKS(OQ_BNB4_DECLARE)
 /* NULL: there is none of such blocks. */
 const oq_format *oq_format_bnb4(bool nf4, int64_t block, bool nested);
-/* Integers of b = 2, 3, 4 or 8 bits, unsigned; SCALE [n, ceil(k/g)], f32, or what stands behind g; value = (code - 2^(b-1)) *
+/* Integers of b = 2 to 8 bits, unsigned; SCALE [n, ceil(k/g)], f32, or what stands behind g; value = (code - 2^(b-1)) *
  * scale. With z: ZERO [n, groups] (a byte each, rows of b = 2 and 3
  * bits a stream of bits); (code - zero) * scale. DATA u8 [n, ceil(b*k/8)]: a row is one stream of bits, low bits
- * first. int4_g32, int4z_g128_bf16 ... */
+ * first. int4_g32, int4z_g128_bf16 ... Those of 5, 6 and 7 bits are read alone. */
 #define OQ_INT_SCALES(X, name) X(name) X(name##_f16) X(name##_bf16)
 #define OQ_INT_GROUPS(X, name)                                                                                         \
     OQ_INT_SCALES(X, name##_g16) OQ_INT_SCALES(X, name##_g32) OQ_INT_SCALES(X, name##_g64) OQ_INT_SCALES(X, name##_g128)
 #define OQ_INT_FORMATS(X)                                                                                              \
     OQ_INT_GROUPS(X, int2) OQ_INT_GROUPS(X, int2z) OQ_INT_GROUPS(X, int3) OQ_INT_GROUPS(X, int3z)                      \
-    OQ_INT_GROUPS(X, int4) OQ_INT_GROUPS(X, int4z) OQ_INT_GROUPS(X, int8) OQ_INT_GROUPS(X, int8z)
+    OQ_INT_GROUPS(X, int4) OQ_INT_GROUPS(X, int4z) OQ_INT_GROUPS(X, int5) OQ_INT_GROUPS(X, int6)                       \
+    OQ_INT_GROUPS(X, int7) OQ_INT_GROUPS(X, int8) OQ_INT_GROUPS(X, int8z)
 #define OQ_INT_FORMAT_DECLARE(name) extern const oq_format oq_format_##name;
 OQ_INT_FORMATS(OQ_INT_FORMAT_DECLARE)
 /* int4_g128 with GLOBAL f32 [1]: value = e4m3((code - 8) * scale / global) * global. Is read alone. */
@@ -141,6 +142,23 @@ const oq_format *oq_format_int(int bits, int group, bool zero_points, const oq_d
 OQ_INT4F_FORMATS(OQ_INT_FORMAT_DECLARE)
 /* middle: 8 is taken off the codes. NULL: there is none of this group. */
 const oq_format *oq_format_int4_float(int group, bool middle, const oq_dtype *scale);
+
+/* Codes of b bits with SCALE and ZERO [n, ceil(k/g)] or (channel) [n], both f32 or both what stands behind g: uint<b>fma is
+ * code * scale + zero, rounded once, b = 2 ... 8; uint<b>zf is (code - zero) * scale, b = 1, 2, 3, 4, 8, and uint<b>sum
+ * code * scale + zero, b = 2, 4, with each step rounded to the type of the scales. DATA as in int<b>. Are read alone. uint4fma_g64_bf16, uint8fma_channel ... */
+#define OQ_AFFINE_GROUPS(X, name)                                                                                      \
+    OQ_INT_GROUPS(X, name) OQ_INT_SCALES(X, name##_g256) OQ_INT_SCALES(X, name##_channel)
+#define OQ_AFFINE_FORMATS(X)                                                                                           \
+    OQ_AFFINE_GROUPS(X, uint2fma) OQ_AFFINE_GROUPS(X, uint3fma) OQ_AFFINE_GROUPS(X, uint4fma)                          \
+    OQ_AFFINE_GROUPS(X, uint1zf) OQ_AFFINE_GROUPS(X, uint5fma) OQ_AFFINE_GROUPS(X, uint6fma)                          \
+    OQ_AFFINE_GROUPS(X, uint7fma) OQ_AFFINE_GROUPS(X, uint8fma)                        \
+    OQ_AFFINE_GROUPS(X, uint2zf) OQ_AFFINE_GROUPS(X, uint3zf) OQ_AFFINE_GROUPS(X, uint4zf) OQ_AFFINE_GROUPS(X, uint8zf)  \
+    OQ_AFFINE_GROUPS(X, uint2sum) OQ_AFFINE_GROUPS(X, uint4sum) OQ_INT_SCALES(X, uint2sum_g96)                         \
+    OQ_INT_SCALES(X, uint4sum_g96)
+OQ_AFFINE_FORMATS(OQ_INT_FORMAT_DECLARE)
+typedef enum oq_affine { OQ_AFFINE_FMA, OQ_AFFINE_ZF, OQ_AFFINE_SUM } oq_affine;
+/* group 0: one scale per row. NULL: there is none of these numbers. */
+const oq_format *oq_format_affine(oq_affine kind, int bits, int group, const oq_dtype *scale);
 
 /* GGUF's blocks: plane DATA alone, W flattened, the last block filled up with zeros. Layouts: docs/numerics.md. */
 extern const oq_format oq_format_q4_0, oq_format_q4_1, oq_format_q5_0, oq_format_q5_1, oq_format_q8_0;

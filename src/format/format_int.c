@@ -1,4 +1,4 @@
-/* format_int.c -- unsigned codes of 2, 3, 4 or 8 bits with a scale of 32 or 16 bits per group of 16 to 128 columns of a
+/* format_int.c -- unsigned codes of 2 to 8 bits with a scale of 32 or 16 bits per group of 16 to 128 columns of a
  * row: symmetric (code - half) * scale, or with a zero point (code - zero) * scale. A row of codes is one stream of bits, low
  * bits first. */
 #include "format/format_group.h"
@@ -208,7 +208,8 @@ static void int_encode(const oq_format *f, int bits, oq_planes_mut *dst, const f
     static size_t int##bits##_plane_bytes(const oq_format *f, oq_plane plane, int64_t n, int64_t k)          \
     {                                                                                                        \
         return int_plane_bytes(f, bits, plane, n, k);                                                        \
-    }                                                                                                        \
+    }
+#define INT_ENCODE(bits)                                                                                     \
     static void int##bits##_encode(const oq_format *f, oq_planes_mut *dst, const float *src, int64_t n,      \
                                    int64_t k)                                                                \
     {                                                                                                        \
@@ -224,16 +225,33 @@ static void int_encode(const oq_format *f, int bits, oq_planes_mut *dst, const f
 INT_WIDTH(2)
 INT_WIDTH(3)
 INT_WIDTH(4)
+INT_WIDTH(5)
+INT_WIDTH(6)
+INT_WIDTH(7)
 INT_WIDTH(8)
+INT_ENCODE(2)
+INT_ENCODE(3)
+INT_ENCODE(4)
+INT_ENCODE(8)
 INT_SPAN(2)
 INT_SPAN(3)
+INT_SPAN(5)
+INT_SPAN(6)
+INT_SPAN(7)
 INT_SPAN(8)
 
 /* Codes of four bits go by pieces, which kernels decode themselves. */
 #define int4_decode_span oq_group_decode_span
 #define int2_piece       NULL
 #define int3_piece       NULL
+#define int5_piece       NULL
+#define int6_piece       NULL
+#define int7_piece       NULL
 #define int8_piece       NULL
+/* Nothing is written in these. */
+#define int5_encode NULL
+#define int6_encode NULL
+#define int7_encode NULL
 
 #define INT(bits, label, group, more_planes, type)                                                           \
     {                                                                                                        \
@@ -251,9 +269,15 @@ INT_SPAN(8)
     const oq_format oq_format_int##bits##z##_g##group##_bf16 =                                               \
         INT(bits, "int" #bits #z "_g" #group "_bf16", group, more, &oq_dtype_bf16);
 #define INT_GROUP(bits, group) INT_SCALES(bits, , group, 0u) INT_SCALES(bits, z, group, 1u << OQ_PLANE_ZERO)
-#define INT_GROUPS(bits)       INT_GROUP(bits, 16) INT_GROUP(bits, 32) INT_GROUP(bits, 64) INT_GROUP(bits, 128)
+#define INT_READ_GROUPS(bits)                                                                                \
+    INT_SCALES(bits, , 16, 0u)                                                                               \
+    INT_SCALES(bits, , 32, 0u) INT_SCALES(bits, , 64, 0u) INT_SCALES(bits, , 128, 0u)
+#define INT_GROUPS(bits) INT_GROUP(bits, 16) INT_GROUP(bits, 32) INT_GROUP(bits, 64) INT_GROUP(bits, 128)
 
 INT_GROUPS(2)
 INT_GROUPS(3)
 INT_GROUPS(4)
+INT_READ_GROUPS(5)
+INT_READ_GROUPS(6)
+INT_READ_GROUPS(7)
 INT_GROUPS(8)

@@ -30,7 +30,7 @@ static inline int oq_int_zero_bits(int bits)
 {
     return bits < 4 ? bits : 8;
 }
-/* No code of 2 or 8 bits lies in two bytes; one of 3 bits may. */
+/* No code of 2, 4 or 8 bits lies in two bytes; others may. */
 static inline uint32_t oq_int_code(const uint8_t *row, int64_t i, int bits)
 {
     const int64_t bit = i * bits;

@@ -1,6 +1,7 @@
 /* format_list.c -- the index of the room: every format, once. */
 #include "format/format.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const oq_format *const oq_format_list[] = {
@@ -27,7 +28,7 @@ const oq_format *const oq_format_list[] = {
     OQ_BNB4_BLOCKS(ENTRY)
 #undef ENTRY
 #define ENTRY(name) &oq_format_##name,
-            OQ_INT4F_FORMATS(ENTRY) OQ_INT_FORMATS(ENTRY) OQ_WHOLE_FORMATS(ENTRY)
+            OQ_INT4F_FORMATS(ENTRY) OQ_INT_FORMATS(ENTRY) OQ_WHOLE_FORMATS(ENTRY) OQ_AFFINE_FORMATS(ENTRY)
 #undef ENTRY
         & oq_format_int4_e4m3_g128,
     &oq_format_int4_channel,
@@ -99,6 +100,19 @@ const oq_format *oq_format_int4_float(int group, bool middle, const oq_dtype *sc
         if (strcmp(f->kernel_name, middle ? "int4f" : "uint4f") == 0 && f->block_k == group &&
             has_scales(f, scale))
             return f;
+    }
+    return NULL;
+}
+
+const oq_format *oq_format_affine(oq_affine kind, int bits, int group, const oq_dtype *scale)
+{
+    static const char *const words[] = {
+        [OQ_AFFINE_FMA] = "fma", [OQ_AFFINE_ZF] = "zf", [OQ_AFFINE_SUM] = "sum"};
+    char word[24];
+    snprintf(word, sizeof word, "uint%d%s", bits, words[kind]);
+    for (size_t i = 0; oq_format_list[i]; i++) {
+        const oq_format *f = oq_format_list[i];
+        if (strcmp(f->kernel_name, word) == 0 && f->block_k == group && has_scales(f, scale)) return f;
     }
     return NULL;
 }

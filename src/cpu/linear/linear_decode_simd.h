@@ -262,6 +262,35 @@ static inline void columns_nvfp4(const oq_planes *planes, span_number *dst, int6
     }
 }
 
+static inline float float_of_group(const oq_format *f, const oq_planes *planes, oq_plane plane, int64_t i)
+{
+    float x;
+    const char *const at = planes->plane[plane];
+    if (f->scale_type)
+        f->scale_type->to_f32(&x, at + (size_t)i * f->scale_type->bytes, 1);
+    else
+        memcpy(&x, at + (size_t)i * sizeof x, sizeof x);
+    return x;
+}
+
+/* Codes of four bits with floats for zero points: code * scale + zero, rounded once. Groups are of whole 32 columns. */
+static inline void columns_uint4fma(const oq_format *f, const oq_planes *planes, span_number *dst, int64_t row, int64_t first,
+                                    int64_t count, int64_t k)
+{
+    const uint8_t *code = (const uint8_t *)planes->plane[OQ_PLANE_DATA] + (row * k + first) / 2;
+    const int64_t columns = f->block_k ? f->block_k : k, groups = k / columns + (k % columns != 0);
+    for (int64_t i = first; i < first + count;) {
+        const int64_t g = i / columns, end = (g + 1) * columns < first + count ? (g + 1) * columns : first + count;
+        const f16x by = f16x_set(float_of_group(f, planes, OQ_PLANE_SCALE, row * groups + g)),
+                   from = f16x_set(float_of_group(f, planes, OQ_PLANE_ZERO, row * groups + g));
+        for (; i < end; i += 32, code += 16) {
+            const b16 bytes = codes16(code), low = low_nibbles(bytes), high = high_nibbles(bytes);
+            span_put32(dst + i - first, f16x_fma(f16x_u8(b16_zip_low(low, high)), by, from),
+                       f16x_fma(f16x_u8(b16_zip_high(low, high)), by, from));
+        }
+    }
+}
+
 /* Columns from a multiple of 32 on, of rows and runs of whole 32; false: another format, or not so. */
 static inline bool span_groups(const oq_format *f, const oq_planes *planes, span_number *dst, int64_t row, int64_t first,
                                int64_t count, int64_t k)
@@ -276,6 +305,8 @@ static inline bool span_groups(const oq_format *f, const oq_planes *planes, span
         columns_nvfp4(planes, dst, row, first, count, k, *global);
     else if (f == &oq_format_nvfp4_rows)
         columns_nvfp4(planes, dst, row, first, count, k, global[row]);
+    else if (f->decode_span == oq_format_uint4fma_g32.decode_span && f->block_k % 32 == 0)
+        columns_uint4fma(f, planes, dst, row, first, count, k);
     else
         return false;
     return true;

@@ -415,6 +415,27 @@ static void test_float_zeros(void **state)
     assert_null(oq_format_int4_float(256, true, &oq_dtype_f32));
 }
 
+/* Zero points that are floats: one rounding, or one for each step, to the type of the scales. */
+static void test_affine_known(void **state)
+{
+    (void)state;
+    static const uint8_t codes[4] = {0x31, 0xf0, 0, 0}; /* 1, 3, 0, 15 */
+    const float scale = 0x1.000002p-1f, zero = -0x1.8p0f;
+    const uint16_t scale16 = 0x3f01, zero16 = 0xbfc1; /* 0.50390625, -1.5078125 */
+    float fma[8], sum[8], zf[8];
+    const oq_planes wide = {{codes, &scale, NULL, &zero}}, narrow = {{codes, &scale16, NULL, &zero16}};
+    oq_format_uint4fma_g16.decode_row(&oq_format_uint4fma_g16, fma, &wide, 0, 1, 8);
+    oq_format_uint4sum_g16.decode_row(&oq_format_uint4sum_g16, sum, &wide, 0, 1, 8);
+    assert_true(fma[1] == 3 * 0x1p-24f && sum[1] == 0x1p-22f); /* 1.5 + 3 * 2^-24 is no f32 */
+    assert_true(fma[2] == zero && sum[2] == zero);
+    oq_format_uint4sum_channel_bf16.decode_row(&oq_format_uint4sum_channel_bf16, sum, &narrow, 0, 1, 8);
+    oq_format_uint4zf_channel_bf16.decode_row(&oq_format_uint4zf_channel_bf16, zf, &narrow, 0, 1, 8);
+    assert_true(sum[3] == 6.0625f); /* 7.55859375 to 7.5625, less 1.5078125 to 6.0625 */
+    assert_true(zf[3] == 8.3125f);  /* 16.5078125 to 16.5, its product 8.314453125 to 8.3125 */
+    assert_null(oq_format_affine(OQ_AFFINE_ZF, 5, 64, &oq_dtype_f32));
+    assert_ptr_equal(oq_format_affine(OQ_AFFINE_SUM, 2, 96, &oq_dtype_bf16), &oq_format_uint2sum_g96_bf16);
+}
+
 /* Scales of 16 bits: the values are those of the same scales as f32; encoding holds the scale that is stored. */
 static void test_narrow_scales(void **state)
 {
@@ -427,7 +448,7 @@ static void test_narrow_scales(void **state)
     for (size_t i = 0; oq_format_list[i]; i++) {
         const oq_format *f = oq_format_list[i];
         char name[64];
-        if (!f->scale_type) continue;
+        if (!f->scale_type || !f->encode) continue;
         snprintf(name, sizeof name, "%.*s", (int)(strrchr(f->name, '_') - f->name), f->name);
         const oq_format *plain = oq_format_find(name);
         const bool floats = !f->int_bits; /* zero points, too */
@@ -557,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_act_mx),
         cmocka_unit_test(test_act_int4),
         cmocka_unit_test(test_float_zeros),
+        cmocka_unit_test(test_affine_known),
         cmocka_unit_test(test_narrow_scales),
         cmocka_unit_test(test_zeros_at_rest),
         cmocka_unit_test(test_act_nvfp4),
