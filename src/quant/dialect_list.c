@@ -5,7 +5,7 @@
 extern const oq_dialect oq_dialect_modelopt, oq_dialect_compressed_tensors, oq_dialect_autoround,
     oq_dialect_quanto, oq_dialect_bitsandbytes, oq_dialect_torchao, oq_dialect_comfy, oq_dialect_fp8,
     oq_dialect_int8, oq_dialect_fp8_plain, oq_dialect_gptq, oq_dialect_awq, oq_dialect_mx, oq_dialect_gguf,
-    oq_dialect_msmodelslim, oq_dialect_quark, oq_dialect_nunchaku;
+    oq_dialect_msmodelslim, oq_dialect_quark, oq_dialect_nunchaku, oq_dialect_sdnq, oq_dialect_hqq;
 
 /* clang-format off */
 const oq_dialect *const oq_dialect_list[] = {
@@ -18,6 +18,8 @@ const oq_dialect *const oq_dialect_list[] = {
     &oq_dialect_msmodelslim,
     &oq_dialect_quark,
     &oq_dialect_quanto,
+    &oq_dialect_sdnq,
+    &oq_dialect_hqq,
     &oq_dialect_bitsandbytes,
     &oq_dialect_torchao,
     &oq_dialect_nunchaku,

@@ -6,7 +6,7 @@ extern const oq_method oq_method_fp8, oq_method_int8, oq_method_bitsandbytes, oq
     oq_method_inc, oq_method_w4a16, oq_method_gptq, oq_method_awq, oq_method_mxfp8, oq_method_mxfp4,
     oq_method_mxfp4_dualscale, oq_method_ascend, oq_method_gguf, oq_method_torchao, oq_method_svdquant,
     oq_method_int8_convrot, oq_method_quark, oq_method_compressed_tensors, oq_method_quanto,
-    oq_method_fp8_blockwise_mixed;
+    oq_method_fp8_blockwise_mixed, oq_method_sdnq, oq_method_hqq;
 
 const oq_method *const oq_method_list[] = {
     &oq_method_fp8,
@@ -27,6 +27,8 @@ const oq_method *const oq_method_list[] = {
     &oq_method_compressed_tensors,
     &oq_method_torchao,
     &oq_method_quanto,
+    &oq_method_sdnq,
+    &oq_method_hqq,
     &oq_method_gguf,
     &oq_method_svdquant,
     &oq_method_int8_convrot,
