@@ -1,7 +1,10 @@
-/* dialect_quanto.c -- optimum-quanto: `weight._data` (int8 or e4m3) with `weight._scale` per row; `input_scale` and
+/* dialect_quanto.c -- optimum-quanto: `weight._data` (int8 or e4m3) with `weight._scale` per row, or codes of four and two bits in
+ * groups (quanto_bits.c); `input_scale` and
  * `output_scale` are 1 where activations are not quantized. */
+#include "quant/quanto_bits.h"
 #include "quant/scaled_planes.h"
 
+#include <stdio.h>
 #include <string.h>
 
 extern const oq_method oq_method_quanto;
@@ -18,6 +21,11 @@ static const oq_scaled_spelling spellings[] = {QUANTO(oq_dtype_i8, oq_format_int
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
     if (named) return named == &oq_method_quanto;
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const char *name = ckpt->tensors[i].name;
+        const size_t length = strlen(name), m = sizeof "." OQ_QUANTO_BITS_CODES - 1;
+        if (length > m && strcmp(name + length - m, "." OQ_QUANTO_BITS_CODES) == 0) return true;
+    }
     return oq_scaled_detect(&spellings[0], ckpt) || oq_scaled_detect(&spellings[1], ckpt);
 }
 
@@ -30,17 +38,13 @@ static oq_status check_activations(oq_env *env, const oq_declared *declared)
                    acts);
 }
 
-/* The type that the metadata says is the type of the codes; those of four and two bits have another layout. */
+/* The type that the metadata says is the type of the codes. */
 static oq_status check_codes(oq_env *env, const oq_declared *declared, const oq_ckpt_tensor *codes)
 {
     const char *says = oq_json_string(oq_json_get(declared->options, "weights_dtype"));
     const bool is_float = codes && codes->dtype == &oq_dtype_f8_e4m3;
     if (!says || !codes) return OQ_OK;
-    if (strcmp(says, "int4") == 0 || strcmp(says, "int2") == 0)
-        return oq_fail(env, OQ_E_UNSUPPORTED,
-                       "method 'quanto': weights_dtype '%s' is not in this build yet; int8 and float8 are",
-                       says);
-    if (is_float == (strcmp(says, "float8") == 0)) return OQ_OK;
+    if (strcmp(says, is_float ? "float8" : "int8") == 0) return OQ_OK;
     return oq_fail(env, OQ_E_MISMATCH, "tensor '%s' is %s, but the metadata says weights_dtype '%s'",
                    codes->name, codes->type_name, says);
 }
@@ -50,9 +54,17 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
 {
     static const oq_scaled_rules rules = {.act = OQ_SCALED_ACT_NONE};
     const oq_ckpt_tensor *codes = oq_scaled_find(ckpt, name, "weight._data");
+    const bool bits = oq_scaled_find(ckpt, name, OQ_QUANTO_BITS_CODES) != NULL;
     *found = false;
-    if (!codes && oq_scaled_find(ckpt, name, "weight")) return OQ_OK; /* a layer that was left out */
+    if (!codes && !bits && oq_scaled_find(ckpt, name, "weight")) return OQ_OK; /* a layer that was left out */
     OQ_TRY(check_activations(env, declared));
+    if (bits) {
+        const char *says = oq_json_string(oq_json_get(declared->options, "weights_dtype"));
+        OQ_TRY(oq_quanto_bits_locate(env, ckpt, name, says, n, k, out));
+        out->beside[0] = oq_scaled_find(ckpt, name, "input_scale");
+        *found = true;
+        return OQ_OK;
+    }
     OQ_TRY(check_codes(env, declared, codes));
     const bool is_float = codes && codes->dtype == &oq_dtype_f8_e4m3;
     return oq_scaled_locate(env, &spellings[is_float], &rules, declared, ckpt, name, n, k, out, found);
@@ -61,9 +73,15 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
 static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
                      size_t *name_length, int64_t *n, int64_t *k)
 {
-    (void)declared, (void)ckpt;
-    static const char ending[] = ".weight._data";
-    const size_t length = strlen(t->name), m = sizeof ending - 1;
+    (void)declared;
+    static const char ending[] = ".weight._data", packed[] = "." OQ_QUANTO_BITS_CODES;
+    const size_t length = strlen(t->name), m = sizeof ending - 1, l = sizeof packed - 1;
+    char name[1024];
+    if (length > l && length - l < sizeof name && strcmp(t->name + length - l, packed) == 0) {
+        *name_length = length - l;
+        snprintf(name, sizeof name, "%.*s", (int)(length - l), t->name);
+        return oq_quanto_bits_shape(ckpt, name, t, n, k);
+    }
     if (t->n_dims != 2 || length <= m || strcmp(t->name + length - m, ending) != 0) return false;
     *name_length = length - m;
     *n = t->dim[0];
@@ -79,7 +97,7 @@ static bool harmless(const oq_ckpt_tensor *t)
 
 const oq_dialect oq_dialect_quanto = {
     .name = "quanto",
-    .help = "optimum-quanto's weight._data (int8 or e4m3) with weight._scale",
+    .help = "optimum-quanto's weight._data (int8, e4m3, or four and two bits in groups) with weight._scale",
     .method = &oq_method_quanto,
     .detect = detect,
     .read = oq_declared_read,

@@ -1,4 +1,5 @@
-/* method_quanto.c -- optimum-quanto's checkpoints: int8 or e4m3 codes with a BF16 scale per row. */
+/* method_quanto.c -- optimum-quanto's checkpoints: int8 or e4m3 codes with a scale per row, codes of four and two
+ * bits with a scale and a shift per group. */
 #include "quant/method.h"
 
 static const oq_method_option options[] = {
@@ -20,7 +21,7 @@ static const oq_method_option options[] = {
 const oq_method oq_method_quanto = {
     .name = "quanto",
     .aliases = "optimum_quanto",
-    .help = "optimum-quanto checkpoints: int8 or FP8 weights with a scale per row",
+    .help = "optimum-quanto checkpoints: int8 or FP8 weights with a scale per row, int4 and int2 in groups",
     .options = options,
     .serialized = true,
     .tolerated = "*",

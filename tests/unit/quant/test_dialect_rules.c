@@ -244,8 +244,8 @@ static void test_quanto_and_autoround(void **state)
            OQ_ACT_NONE);
     refuse(w, "{\"quant_method\": \"quanto\", \"weights_dtype\": \"int8\"}", OQ_E_MISMATCH,
            "tensor 'a.weight._data' is F8_E4M3, but the metadata says weights_dtype 'int8'");
-    refuse(w, "{\"quant_method\": \"quanto\", \"weights\": \"int4\"}", OQ_E_UNSUPPORTED,
-           "method 'quanto': weights_dtype 'int4' is not in this build yet; int8 and float8 are");
+    refuse(w, "{\"quant_method\": \"quanto\", \"weights\": \"int4\"}", OQ_E_MISMATCH,
+           "tensor 'a.weight._data' is F8_E4M3, but the metadata says weights_dtype 'int4'");
     refuse(w, "{\"quant_method\": \"quanto\", \"activations\": \"int8\"}", OQ_E_UNSUPPORTED,
            "method 'quanto': activations_dtype 'int8' is not in this build yet; plain activations are");
 
