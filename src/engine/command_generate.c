@@ -19,7 +19,12 @@ typedef struct run {
     oq_metadata *metadata;      /* NULL: --no-metadata */
     const oq_video_type *video; /* NULL: pictures */
     oq_trace *trace;
-    oq_media *media;
+    oq_media *media; /* of the batch that was made last */
+    int first;       /* its first picture */
+    int n_saved;
+    uint64_t *seeds; /* of all pictures, in the arena */
+    oq_output times; /* of all batches; no pixels */
+    oq_strbuf shown; /* --show */
     char **paths;    /* one per picture, in the arena */
     char **previews; /* likewise, of what it is like so far; NULL: nobody looks */
     int n_images;
@@ -170,14 +175,16 @@ static oq_status prepare(run *r)
 
 /* ---- the work and its files ---------------------------------------------------------------------------- */
 
+/* i: within the batch. */
 static oq_status save_image(run *r, int i)
 {
     char *parameters = NULL, *omniq = NULL;
     const oq_media *m = r->media;
-    if (r->metadata) OQ_TRY(oq_metadata_texts(r->metadata, i, m->seeds[i], &parameters, &omniq));
+    const int index = r->first + i;
+    if (r->metadata) OQ_TRY(oq_metadata_texts(r->metadata, index, m->seeds[i], &parameters, &omniq));
     const oq_image_text texts[] = {{"parameters", parameters}, {"omniq", omniq}};
     const size_t n_texts = r->metadata ? OQ_COUNT(texts) : 0;
-    const oq_status st = oq_media_write(r->env, m, i, r->paths[i], texts, n_texts);
+    const oq_status st = oq_media_write(r->env, m, i, r->paths[index], texts, n_texts);
     oq_free(r->env, parameters);
     oq_free(r->env, omniq);
     return st;
@@ -186,13 +193,39 @@ static oq_status save_image(run *r, int i)
 static oq_status save(run *r)
 {
     const double start = oq_now_s();
-    for (int i = 0; i < r->n_images; i++) {
+    for (int i = 0; i < r->media->count; i++) {
         OQ_TRY(save_image(r, i));
-        oq_report_progress(r->env, "save", i + 1, r->n_images, oq_now_s() - start);
+        r->seeds[r->first + i] = r->media->seeds[i];
+        r->n_saved++;
+        oq_report_progress(r->env, "save", i + 1, r->media->count, oq_now_s() - start);
     }
     if (r->trace) OQ_TRY(oq_trace_write(r->trace, oq_options_text(r->options, "trace", NULL)));
-    r->save_s = oq_now_s() - start;
+    r->save_s += oq_now_s() - start;
     return OQ_OK;
+}
+
+static oq_status show(run *r)
+{
+    const char *columns = getenv("COLUMNS");
+    const int width = columns && atoi(columns) > 0 ? atoi(columns) : 80;
+    for (int i = 0; i < r->media->count; i++) {
+        char *picture = NULL;
+        OQ_TRY(oq_image_show(r->env, oq_terminal_detect(), r->media->width, r->media->height,
+                             oq_media_pixels(r->media, i), width < 80 ? width : 80, &picture));
+        oq_strbuf_puts(&r->shown, picture);
+        oq_strbuf_putc(&r->shown, '\n');
+        oq_free(r->env, picture);
+    }
+    return OQ_OK;
+}
+
+static void add_times(run *r)
+{
+    const oq_output *t = &r->media->timing;
+    r->times.text_s += t->text_s;
+    r->times.denoise_s += t->denoise_s;
+    r->times.decode_s += t->decode_s;
+    for (int i = 0; t->step_s && i < r->media->n_steps; i++) r->times.step_s[i] += t->step_s[i];
 }
 
 /* A place that was writable before may be full now: the picture itself is worth going on for. */
@@ -201,25 +234,58 @@ static void save_preview(void *user, const oq_preview *preview)
     const run *r = user;
     oq_env *quiet = NULL; /* whose errors are no end of the run */
     if (oq_env_new(&(oq_env_params){.size = sizeof(oq_env_params), .n_threads = 1}, &quiet) != OQ_OK) return;
-    for (int i = 0; i < r->n_images; i++)
-        if (oq_media_write(quiet, preview->media, i, r->previews[i], NULL, 0) != OQ_OK) {
+    for (int i = 0; i < oq_media_count(preview->media); i++)
+        if (oq_media_write(quiet, preview->media, i, r->previews[r->first + i], NULL, 0) != OQ_OK) {
             oq_log(r->env, OQ_LOG_WARN, "a preview is left out: %s", oq_env_error(quiet));
             oq_env_clear(quiet);
         }
     oq_env_free(quiet);
 }
 
+static oq_status make_batch(run *r, const oq_run_hooks *hooks, const oq_request *batch)
+{
+    oq_media_free(r->media);
+    r->media = NULL;
+    OQ_TRY(oq_generate_request(r->env, r->model, batch, hooks, &r->media));
+    add_times(r);
+    OQ_TRY(save(r));
+    return oq_options_flag(r->options, "show") ? show(r) : OQ_OK;
+}
+
+/* Prompt by prompt what is done stands on the disk, whatever becomes of the rest, and memory holds one prompt's pictures. One
+ * batch it is where pictures hang together: a generator that they share, a trace, weights that stream for all at once. */
+static bool prompt_by_prompt(const run *r)
+{
+    return !r->request.shared_noise && !r->trace && !r->model->plan->stream_bytes;
+}
+
 static oq_status work(run *r)
 {
     oq_run_hooks hooks = {0};
+    const oq_request *all = &r->request;
     if (r->previews) hooks.preview = save_preview, hooks.preview_user = r;
     if (r->trace) hooks.trace = oq_trace_sink_put, hooks.trace_user = r->trace;
+    OQ_TRY(oq_arena_new(&r->arena, (size_t)r->n_images, sizeof *r->seeds, "seeds", &r->seeds));
+    OQ_TRY(oq_arena_new(&r->arena, (size_t)all->steps, sizeof(double), "step times", &r->times.step_s));
     OQ_TRY(oq_model_load(r->env, r->model));
-    OQ_TRY(oq_generate_request(r->env, r->model, &r->request, &hooks, &r->media));
-    return save(r);
+    if (!prompt_by_prompt(r)) return make_batch(r, &hooks, all);
+    for (int i = 0; i < all->n_prompts; i++) {
+        oq_request batch = *all;
+        r->first = i * all->images_per_prompt;
+        batch.prompts = &all->prompts[i];
+        batch.n_prompts = 1;
+        batch.seed = all->seed + (uint64_t)r->first;
+        OQ_TRY(make_batch(r, &hooks, &batch));
+    }
+    return OQ_OK;
 }
 
 /* ---- the report ---------------------------------------------------------------------------------------- */
+
+static const char *prompt_of(const run *r, int image)
+{
+    return r->request.prompts[image / r->request.images_per_prompt];
+}
 
 static oq_json *outputs_json(const run *r)
 {
@@ -228,7 +294,8 @@ static oq_json *outputs_json(const run *r)
         oq_json *o = oq_json_new_object();
         oq_json_set(o, "path", oq_json_new_string(r->paths[i]));
         oq_json_set(o, "index", oq_json_new_int(i));
-        oq_json_set(o, "seed", oq_json_new_int((int64_t)r->media->seeds[i]));
+        if (r->request.n_prompts > 1) oq_json_set(o, "prompt", oq_json_new_string(prompt_of(r, i)));
+        oq_json_set(o, "seed", oq_json_new_int((int64_t)r->seeds[i]));
         oq_json_set(o, "width", oq_json_new_int(r->media->width));
         oq_json_set(o, "height", oq_json_new_int(r->media->height));
         if (r->video) oq_json_set(o, "frames", oq_json_new_int(r->media->frames));
@@ -240,7 +307,7 @@ static oq_json *outputs_json(const run *r)
 
 static oq_json *timing_json(const run *r, double total_s)
 {
-    const oq_output *t = &r->media->timing;
+    const oq_output *t = &r->times;
     oq_json *o = oq_json_new_object(), *steps = oq_json_new_array();
     for (int i = 0; t->step_s && i < r->media->n_steps; i++)
         oq_json_append(steps, oq_json_new_real(t->step_s[i]));
@@ -292,14 +359,27 @@ static oq_json *report_json(const run *r, double total_s)
     return o;
 }
 
+/* Enough of it to know it by: whole characters of its first line. */
+static void put_prompt(oq_strbuf *out, const char *prompt)
+{
+    enum { MOST = 60 };
+    size_t n = strcspn(prompt, "\r\n");
+    const bool cut = n > MOST || prompt[n];
+    if (n > MOST)
+        for (n = MOST; n > 0 && ((unsigned char)prompt[n] & 0xc0) == 0x80;) n--;
+    oq_strbuf_printf(out, ", \"%.*s%s\"", (int)n, prompt, cut ? "..." : "");
+}
+
 static void report_text(const run *r, double total_s, oq_strbuf *out)
 {
-    const oq_output *t = &r->media->timing;
+    const oq_output *t = &r->times;
     for (int i = 0; i < r->n_images; i++) {
         oq_strbuf_printf(out, "%s: %" PRId64 "x%" PRId64, r->paths[i], r->media->width, r->media->height);
         if (r->video)
             oq_strbuf_printf(out, ", %" PRId64 " frames at %.7g a second", r->media->frames, r->media->fps);
-        oq_strbuf_printf(out, ", seed %" PRIu64 "\n", r->media->seeds[i]);
+        oq_strbuf_printf(out, ", seed %" PRIu64, r->seeds[i]);
+        if (r->request.n_prompts > 1) put_prompt(out, prompt_of(r, i));
+        oq_strbuf_putc(out, '\n');
     }
     oq_strbuf_printf(out,
                      "load %.2f s, text %.2f s, %d step%s %.2f s, decode %.2f s, save %.2f s; total %.2f s\n",
@@ -319,33 +399,11 @@ static void report_text(const run *r, double total_s, oq_strbuf *out)
     oq_strbuf_putc(out, '\n');
 }
 
-static oq_status show(const run *r, oq_strbuf *out)
-{
-    const char *columns = getenv("COLUMNS");
-    const int width = columns && atoi(columns) > 0 ? atoi(columns) : 80;
-    for (int i = 0; i < r->n_images; i++) {
-        char *picture = NULL;
-        OQ_TRY(oq_image_show(r->env, oq_terminal_detect(), r->media->width, r->media->height,
-                             oq_media_pixels(r->media, i), width < 80 ? width : 80, &picture));
-        oq_strbuf_puts(out, picture);
-        oq_strbuf_putc(out, '\n');
-        oq_free(r->env, picture);
-    }
-    return OQ_OK;
-}
-
-static oq_status report(const run *r, oq_report **out)
+static oq_status report(run *r, oq_report **out)
 {
     const double total_s = oq_now_s() - r->start_s;
-    oq_strbuf text;
-    oq_strbuf_init(&text, r->env);
-    if (oq_options_flag(r->options, "show")) {
-        const oq_status st = show(r, &text);
-        if (st != OQ_OK) {
-            oq_strbuf_deinit(&text);
-            return st;
-        }
-    }
+    oq_strbuf text = r->shown;
+    oq_strbuf_init(&r->shown, r->env); /* the report's now */
     report_text(r, total_s, &text);
     return oq_report_finish(r->env, report_json(r, total_s), &text, true, out);
 }
@@ -354,9 +412,14 @@ static oq_status generate(oq_env *env, oq_options *options, oq_report **out)
 {
     run r = {.env = env, .options = options, .start_s = oq_now_s()};
     oq_arena_init(&r.arena, env);
+    oq_strbuf_init(&r.shown, env);
     oq_status st = prepare(&r);
     if (st == OQ_OK) st = work(&r);
+    if (st != OQ_OK && r.n_saved)
+        oq_log(env, OQ_LOG_WARN, "%d of %d pictures are done and saved, to %s", r.n_saved, r.n_images,
+               r.paths[r.n_saved - 1]);
     if (st == OQ_OK) st = report(&r, out);
+    oq_strbuf_deinit(&r.shown);
     oq_media_free(r.media);
     oq_trace_free(r.trace);
     oq_metadata_free(r.metadata);

@@ -133,6 +133,19 @@ status=$?
 grep -q 'interrupted in phase' err && pass || fail 'interrupt says where' "$(tail -2 err)"
 [ ! -e slow.png ] && [ -z "$(find . -name '*.part')" ] && pass || fail 'interrupt leaves files'
 
+# of several prompts what was done stays
+i=0
+while [ $i -lt 40 ]; do echo "a red ring $i"; i=$((i + 1)); done > prompts.txt
+"$omniq" generate -m "$model" --prompt-file prompts.txt -W 256 -H 256 --steps 8 -o row.png > out 2> err &
+pid=$!
+i=0
+while [ ! -e row_1.png ] && [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done
+kill -INT $pid
+wait $pid
+status=$?
+[ $status = 130 ] && [ -e row_1.png ] && [ ! -e row_40.png ] && pass || fail "interrupt of a row: status $status" "$(tail -2 err)"
+grep -q 'of 40 pictures are done and saved' err && pass || fail 'interrupt says what is done' "$(tail -2 err)"
+
 # so does a terminal that closes
 "$omniq" generate -m "$model" -p x -W 512 -H 512 --steps 200 -o slow.png > out 2> err &
 pid=$!

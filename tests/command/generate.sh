@@ -72,6 +72,20 @@ expect 2 'is about weights' inspect a.png --layer x
 head -c 100 a.png > cut.png
 expect 1 'cut.png' inspect cut.png
 
+# several prompts: each is what it is alone, in the order of the file
+printf 'a red ring\n\na small blue star on a white background\n' > prompts.txt
+# shellcheck disable=SC2086
+expect 0 '' generate -m "$model" --prompt-file prompts.txt $quick -s 5 -b 2 -o many.png
+says 'many_3.png: 64x64, seed 7, "a small blue star on a white background"'
+expect 0 '' compare many_3.png a.png
+says 'PSNR inf dB'
+# shellcheck disable=SC2086
+expect 0 '' generate -m "$model" --prompt-file prompts.txt $quick -s 5 -b 2 -o many.png --json
+says '"index": 2, "prompt": "a small blue star on a white background", "seed": 7'
+expect 0 '' generate --from many_4.png -q -o fourth.png
+expect 0 '' compare many_4.png fourth.png
+says 'PSNR inf dB'
+
 # standard output
 generate -s 7 -o -
 check 'the picture on standard output' cmp out a.png
