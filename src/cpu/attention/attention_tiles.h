@@ -15,7 +15,7 @@
 
 #define MAX_DIM     512
 #define Q_ROWS      (TILE_ROWS == 32 ? 32 : 48) /* of a task; a multiple of every TILE_ROWS */
-#define KEYS        320
+#define KEYS        (TILE_STEP == 1 ? 192 : 320) /* so many of V and their weights stay in the first cache level */
 #define LOG2_E      1.44269504f
 #ifndef ATTENTION_BOUNDED
 #define ATTENTION_BOUNDED 0 /* 1: attention_bounded.h is tried first */
@@ -102,16 +102,34 @@ OQ_INLINE void load_row(const attention_job *job, float *out, const oq_tensor *x
 #if ATTENTION_BOUNDED
 #include "cpu/attention/attention_bounded.h"
 #else
-/* K of one panel of keys, transposed: [dk][TILE_COLS]; eight keys at a time. */
+/* `count` rows of K as dk dwords each, zeros for hidden keys. */
+OQ_INLINE void load_keys(const attention_job *job, float (*line)[MAX_DIM], int64_t count, int64_t head, int64_t key)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (hidden(job, key + i))
+            memset(line[i], 0, (size_t)job->dk * sizeof(float));
+        else
+            load_row(job, line[i], &job->a->k, key + i, head);
+}
+
+/* K of one panel of keys, transposed: [dk][TILE_COLS]; sixteen keys at a time where vectors are as long, or eight. */
 static void pack_k(const attention_job *job, float *out, int64_t head, int64_t key)
 {
-    float line[8][MAX_DIM];
+    float line[16][MAX_DIM];
+#if VF == 16
+    for (int64_t j = 0; j < TILE_COLS && job->dk % 16 == 0; j += 16) {
+        load_keys(job, line, 16, head, key + j);
+        for (int64_t c = 0; c < job->dk; c += 16) {
+            __m512i r[16];
+            OQ_UNROLL
+            for (int64_t i = 0; i < 16; i++) r[i] = _mm512_loadu_si512(line[i] + c);
+            v_transpose16((uint32_t *)(void *)(out + c * TILE_COLS + j), TILE_COLS, r);
+        }
+    }
+    if (job->dk % 16 == 0) return;
+#endif
     for (int64_t j = 0; j < TILE_COLS; j += 8) {
-        for (int64_t i = 0; i < 8; i++)
-            if (hidden(job, key + j + i))
-                memset(line[i], 0, (size_t)job->dk * sizeof(float));
-            else
-                load_row(job, line[i], &job->a->k, key + j + i, head);
+        load_keys(job, line, 8, head, key + j);
         for (int64_t c = 0; c < job->dk; c += 8)
             v_transpose8(out + c * TILE_COLS + j, TILE_COLS, line[0] + c, MAX_DIM);
     }
@@ -165,7 +183,9 @@ static void pack_task(void *user, int64_t i, int worker)
 
 typedef struct block { /* one task's state */
     float q[Q_ROWS * MAX_DIM], o[Q_ROWS * MAX_DIM], s[Q_ROWS * KEYS];
-    float p[Q_ROWS * KEYS / TILE_STEP]; /* weights as the tile takes them */
+#if TILE_STEP == 2
+    float p[Q_ROWS * KEYS / 2]; /* weights as the tile takes them; in f32 they take the place of their scores */
+#endif
     float hide[KEYS]; /* 1 where this block's key is hidden */
     float max[Q_ROWS], sum[Q_ROWS];
     int64_t head, first, rows; /* queries [first, first + rows) of `head` */
@@ -205,16 +225,14 @@ static void finish_scores(const attention_job *job, block *b, int64_t i, int64_t
 /* A NaN among them may get lost here; it comes back as the weight of its own key. */
 OQ_INLINE float largest(const float *s, int64_t n)
 {
-    vf max = v_set(-INFINITY);
-    for (int64_t j = 0; j < n; j += VF) max = v_max(max, v_load(s + j));
-    return v_largest(max);
-}
-
-static float exp2_one(float x)
-{
-    float lane[VF];
-    v_store(lane, v_exp2(v_set(x)));
-    return lane[0];
+    vf max[4] = {v_load(s), v_load(s), v_load(s), v_load(s)};
+    int64_t j = 0;
+    for (; j + 4 * VF <= n; j += 4 * VF) {
+        OQ_UNROLL
+        for (int v = 0; v < 4; v++) max[v] = v_max(max[v], v_load(s + j + v * VF));
+    }
+    for (; j < n; j += VF) max[0] = v_max(max[0], v_load(s + j));
+    return v_largest(v_max(v_max(max[0], max[1]), v_max(max[2], max[3])));
 }
 
 OQ_INLINE vf weight_of(vf x)
@@ -222,38 +240,65 @@ OQ_INLINE vf weight_of(vf x)
     return TILE_STEP == 2 ? v_exp2_short(x) : v_exp2(x);
 }
 
-OQ_INLINE void put_weights(block *b, int64_t i, int64_t j, vf p)
+OQ_INLINE float *weights(block *b)
 {
 #if TILE_STEP == 2
-    v_store_bf16_short((uint16_t *)(void *)(b->p + i * (KEYS / 2) + j / 2), VF, p);
+    return b->p;
 #else
-    v_store(b->p + i * KEYS + j, p);
+    return b->s;
 #endif
 }
 
-/* Scores become weights against the new maximum; what was summed before shrinks to it. */
-static void soften(const attention_job *job, block *b, int64_t i, int64_t key, int64_t n)
+OQ_INLINE void put_weights(block *b, int64_t i, int64_t j, vf p)
 {
-    const bool plain = all_plain(job, b, i, key, n);
+#if TILE_STEP == 2
+    v_store_bf16_short((uint16_t *)(void *)(weights(b) + i * (KEYS / 2) + j / 2), VF, p);
+#else
+    v_store(weights(b) + i * KEYS + j, p);
+#endif
+}
+
+/* The largest score of row i, in base 2; scores that are not plain are finished first. */
+OQ_INLINE float top_of(const attention_job *job, block *b, int64_t i, int64_t key, int64_t n, bool plain)
+{
     if (!plain) finish_scores(job, b, i, key, n);
-    const float *s = b->s + i * KEYS;
-    float *o = b->o + i * job->dp;
-    const float scale = plain ? job->scale : 1.0f, top = largest(s, n) * scale, was = b->max[i];
-    const float max = was > top ? was : top;
+    return largest(b->s + i * KEYS, n) * (plain ? job->scale : 1.0f);
+}
+
+/* Scores of row i become weights against the new maximum; what was summed before shrinks to it. */
+OQ_INLINE void weigh_row(const attention_job *job, block *b, int64_t i, int64_t n, bool plain, float shrink)
+{
+    const float *const s = b->s + i * KEYS;
+    float *const o = b->o + i * job->dp;
+    const float max = b->max[i];
+    const vf scale = v_set(plain ? job->scale : 1.0f);
     const vf base = v_set(max == -INFINITY ? 0.0f : -max); /* nothing seen yet: every weight is 2^-inf = 0 */
     vf sum = v_zero();
     for (int64_t j = 0; j < n; j += VF) {
-        const vf p = weight_of(v_fma(v_load(s + j), v_set(scale), base));
+        const vf p = weight_of(v_fma(v_load(s + j), scale, base));
         put_weights(b, i, j, p);
         sum = v_add(sum, p);
     }
-    if (max != was && was != -INFINITY) {
-        const float shrink = exp2_one(was - max);
-        b->sum[i] *= shrink;
+    if (shrink != 1.0f)
         for (int64_t c = 0; c < job->dp; c += VF) v_store(o + c, v_mul(v_load(o + c), v_set(shrink)));
+    b->sum[i] = b->sum[i] * shrink + v_sum(sum);
+}
+
+/* VF rows from `first` on, all maxima before all weights, so that no row waits for its own. */
+static void soften(const attention_job *job, block *b, int64_t first, int64_t key, int64_t n)
+{
+    const int64_t rows = oq_min_i64(VF, b->rows - first);
+    float top[VF], shrink[VF];
+    bool plain[VF];
+    for (int64_t i = 0; i < VF; i++) top[i] = -INFINITY;
+    for (int64_t i = 0; i < rows; i++) {
+        plain[i] = all_plain(job, b, first + i, key, n);
+        top[i] = top_of(job, b, first + i, key, n, plain[i]);
     }
-    b->sum[i] += v_sum(sum);
-    b->max[i] = max;
+    const vf was = v_load(b->max + first), max = v_max(was, v_load(top));
+    v_store(b->max + first, max);
+    v_store(shrink, v_if_less(v_set(-INFINITY), was, v_exp2(v_sub(was, max)), v_set(1.0f)));
+    for (int64_t i = 0; i < rows; i++) weigh_row(job, b, first + i, n, plain[i], shrink[i]);
 }
 
 static void attend_keys(const attention_job *job, block *b, const float *k, const float *v, int64_t key,
@@ -266,8 +311,8 @@ static void attend_keys(const attention_job *job, block *b, const float *k, cons
         tile_run(t, b->rows, 2);
     }
     for (int64_t j = 0; j < n; j++) b->hide[j] = hidden(job, key + j) ? 1.0f : 0.0f;
-    for (int64_t i = 0; i < b->rows; i++) soften(job, b, i, key, n);
-    t = (tile){.a = b->p,
+    for (int64_t i = 0; i < b->rows; i += VF) soften(job, b, i, key, n);
+    t = (tile){.a = weights(b),
                .lda = KEYS / TILE_STEP,
                .at = tile_one_run,
                .runs = 1,
@@ -287,9 +332,9 @@ static void load_queries(const attention_job *job, block *b)
     for (int64_t i = 0; i < b->rows; i++) {
         load_row(job, b->q + i * job->dk, &job->a->q, b->first + i, b->head);
         for (int64_t c = 0; c < job->dp; c += VF) v_store(b->o + i * job->dp + c, v_zero());
-        b->max[i] = -INFINITY;
         b->sum[i] = 0;
     }
+    for (int64_t i = 0; i < Q_ROWS; i++) b->max[i] = -INFINITY;
 }
 
 static void store_outputs(const attention_job *job, const block *b)
