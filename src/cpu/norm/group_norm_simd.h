@@ -7,6 +7,7 @@
 #define CELLS      2048 /* columns times pieces: what the caller's stack holds */
 #define FLUSH_ROWS 64
 #define STRIP      (4 * VF)
+#define AHEAD      16 /* rows of a strip, which are a row apart in memory: no processor foresees such steps */
 
 typedef struct group_job {
     const oq_norm_args *a;
@@ -17,6 +18,21 @@ typedef struct group_job {
     double sum[CELLS], squares[CELLS];              /* [piece][col] */
     float mean[CELLS + VF], scale[CELLS + VF], offset[CELLS + VF]; /* [col] y = (x - mean) * scale + offset */
 } group_job;
+
+/* Asks for the part of a row that is read, or written, AHEAD rows later; behind the image there may be nothing, which does
+ * no harm. */
+OQ_INLINE void fetch_ahead(const oq_tensor *t, int64_t row, int64_t at, int64_t n, const bool bf16, const bool write)
+{
+    const int64_t size = bf16 ? 2 : 4;
+    const uintptr_t from = (uintptr_t)oq_elem_row(t, row) + (uintptr_t)((AHEAD * t->ld + at) * size);
+    OQ_UNROLL
+    for (int64_t b = 0; b < n * size; b += 64) {
+        if (write)
+            oq_fetch_to_write((const void *)(from + (uintptr_t)b));
+        else
+            oq_fetch((const void *)(from + (uintptr_t)b));
+    }
+}
 
 typedef struct strip_sums { /* of some rows of a strip, in the order of its columns */
     float origin[STRIP], sum[STRIP], squares[STRIP]; /* x, and sums of what is apart from it */
@@ -34,6 +50,7 @@ OQ_INLINE void sum_apart(const group_job *job, int64_t row, int64_t end, int64_t
     for (; row < end; row++) {
         const uint16_t *const x = (const uint16_t *)oq_elem_row(&job->a->x, row) + at;
         vf d[4];
+        fetch_ahead(&job->a->x, row, at, STRIP, true, false);
         v_load_bf16_apart(x, &d[0], &d[1]);
         v_load_bf16_apart(x + 2 * VF, &d[2], &d[3]);
         OQ_UNROLL
@@ -67,6 +84,7 @@ OQ_INLINE void sum_strip(const group_job *job, int64_t row, int64_t end, int64_t
     }
     for (; row < end; row++) {
         const void *x = oq_elem_row(&job->a->x, row);
+        fetch_ahead(&job->a->x, row, at, STRIP, xb, false);
         for (int v = 0; v < 4; v++) {
             if (v * VF >= left) break;
             const vf d = v_sub(v_get(x, xb, at + v * VF, left - v * VF), shift[v]);
@@ -175,6 +193,8 @@ OQ_INLINE void apply_strip(const group_job *job, int64_t row, int64_t end, int64
     for (; row < end; row++) {
         const void *const x = oq_elem_row(&job->a->x, row);
         void *const y = oq_elem_row(&job->a->y, row);
+        fetch_ahead(&job->a->x, row, at, count * VF, xb, false);
+        fetch_ahead(&job->a->y, row, at, count * VF, yb, true);
         OQ_UNROLL
         for (int v = 0; v < count; v++) {
             const int64_t n = left - v * VF;
@@ -206,6 +226,8 @@ OQ_INLINE void apply_apart(const group_job *job, int64_t row, int64_t end, int64
     v_load_apart(job->scale + col, &scale[0], &scale[1]);
     v_load_apart(job->offset + col, &offset[0], &offset[1]);
     for (; row < end; row++) {
+        fetch_ahead(&job->a->x, row, job->first_col + col, 2 * VF, true, false);
+        fetch_ahead(&job->a->y, row, job->first_col + col, 2 * VF, true, true);
         v_load_bf16_apart((const uint16_t *)oq_elem_row(&job->a->x, row) + job->first_col + col, &x[0], &x[1]);
         for (int i = 0; i < 2; i++)
             x[i] = v_silu_short(v_fma(v_sub(x[i], mean[i]), scale[i], offset[i]));

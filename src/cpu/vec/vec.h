@@ -63,6 +63,12 @@ OQ_INLINE void oq_fetch(const void *p)
     __builtin_prefetch(p, 0, 3);
 }
 
+/* The same for a line that is about to be written. */
+OQ_INLINE void oq_fetch_to_write(const void *p)
+{
+    __builtin_prefetch(p, 1, 3);
+}
+
 #if !defined(__aarch64__)
 /* out[r * out_ld + c] = in[c * in_ld + r] for 8 x 8 floats, with 256-bit vectors in both instruction sets of x86. */
 OQ_INLINE void v_transpose8(float *out, int64_t out_ld, const float *in, int64_t in_ld)
