@@ -16,7 +16,7 @@ static inline bool oq_conv2d_all_bf16(const oq_conv2d_spec *s)
     return s->compute == &oq_dtype_bf16 && s->weight == &oq_dtype_bf16;
 }
 
-/* c_in * c_out that Winograd takes in a BF16 run, and of videos: kt times as many weights as of an image */
+/* c_in * c_out that Winograd takes from pairs of bf16, and of videos: kt times as many weights as of an image */
 enum { OQ_CONV2D_WINOGRAD_MOST = 256 * 256, OQ_CONV2D_WINOGRAD_MOST_VIDEO = 192 * 192 };
 
 /* Is Winograd in f32 faster than direct products of bf16 pairs? Measured on Zen 5, where pairs are twice as fast as f32:

@@ -28,8 +28,8 @@
 
 static bool accepts(const oq_conv2d_spec *s)
 {
-    /* the weights rest as f32, four times as many */
-    const int64_t most = s->kt ? OQ_CONV2D_WINOGRAD_MOST_VIDEO : s->compute == &oq_dtype_bf16 ? OQ_CONV2D_WINOGRAD_MOST : INT64_MAX;
+    /* the weights rest as f32, four times as many; where pairs of bf16 are multiplied, those stand before this in the list */
+    const int64_t most = s->kt ? OQ_CONV2D_WINOGRAD_MOST_VIDEO : INT64_MAX;
     return (s->compute == &oq_dtype_f32 || s->compute == &oq_dtype_bf16) && s->c_in * s->c_out <= most &&
            (s->kt == 0 || (s->kt <= MOST_TAPS && s->stride_t == 1 && s->pad_front < s->kt)) &&
            oq_conv2d_enlarge(s) == 1 && s->kh == 3 && s->kw == 3 && s->stride == 1 && s->c_in % VF == 0 &&
