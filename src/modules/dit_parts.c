@@ -1,6 +1,8 @@
 /* dit_parts.c -- shared parts of the FLUX line's transformers. T text tokens, S picture tokens, D model width. */
 #include "modules/dit_parts.h"
 
+#include "modules/model_config.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -66,6 +68,15 @@ oq_status oq_dit_time_forward(oq_exec *ex, const oq_dit_mlp *m, float t, oq_tens
 }
 
 /* ---- rotary tables ------------------------------------------------------------------------------------- */
+
+oq_status oq_dit_axes_read(oq_env *env, const char *what, const oq_json *config, const int64_t *published,
+                           size_t n_axes, int64_t head_dim, int64_t *axes)
+{
+    char of[48];
+    snprintf(of, sizeof of, "'attention_head_dim' %lld", (long long)head_dim);
+    return oq_model_config_axes(env, what, config, "axes_dims_rope", published, (int64_t)n_axes, head_dim, of,
+                                axes);
+}
 
 void oq_dit_rope_row(double theta, const int64_t *axes, int n_axes, const int64_t *position, float *cos_row,
                      float *sin_row)

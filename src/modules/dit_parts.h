@@ -3,6 +3,7 @@
 #ifndef OQ_MODULES_DIT_PARTS_H
 #define OQ_MODULES_DIT_PARTS_H
 
+#include "base/json.h"
 #include "nn/nn.h"
 
 enum { OQ_DIT_FREQUENCIES = 256 };
@@ -19,6 +20,10 @@ oq_status oq_dit_mlp_forward(oq_exec *ex, const oq_dit_mlp *m, oq_tensor x, oq_t
 oq_status oq_dit_time_forward(oq_exec *ex, const oq_dit_mlp *m, float t, oq_tensor y);
 
 /* ---- rotary tables ------------------------------------------------------------------------------------- */
+
+/* "axes_dims_rope" of a configuration, which fills a head. */
+oq_status oq_dit_axes_read(oq_env *env, const char *what, const oq_json *config, const int64_t *published, size_t n_axes,
+                           int64_t head_dim, int64_t *axes);
 
 /* cos and sin [sum of axes / 2] of one position: axis a owns axes[a] channels, angles in double. */
 void oq_dit_rope_row(double theta, const int64_t *axes, int n_axes, const int64_t *position, float *cos_row,

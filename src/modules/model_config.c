@@ -148,3 +148,23 @@ oq_status oq_model_config_ints(oq_env *env, const char *what, const oq_json *con
     *count = (int64_t)n;
     return OQ_OK;
 }
+
+oq_status oq_model_config_axes(oq_env *env, const char *what, const oq_json *config, const char *key,
+                               const int64_t *published, int64_t n, int64_t width, const char *of,
+                               int64_t *axes)
+{
+    int64_t given = n, sum = 0;
+    if (oq_json_get(config, key))
+        OQ_TRY(oq_model_config_ints(env, what, config, key, 2, 4096, axes, n, &given));
+    else
+        memcpy(axes, published, (size_t)n * sizeof *axes);
+    for (int64_t i = 0; i < given; i++) {
+        sum += axes[i];
+        if (axes[i] % 2)
+            return oq_fail(env, OQ_E_FORMAT, "config.json of %s: '%s' holds the odd %lld", what, key,
+                           (long long)axes[i]);
+    }
+    if (given == n && sum == width) return OQ_OK;
+    return oq_fail(env, OQ_E_FORMAT, "config.json of %s: %lld '%s' with sum %lld do not fit %s", what,
+                   (long long)given, key, (long long)sum, of);
+}

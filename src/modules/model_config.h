@@ -31,5 +31,9 @@ oq_status oq_model_config_read(oq_env *env, const char *what, const oq_json *con
 /* An array of 1 to `capacity` integers within [min, max]. */
 oq_status oq_model_config_ints(oq_env *env, const char *what, const oq_json *config, const char *key,
                                int64_t min, int64_t max, int64_t *dst, int64_t capacity, int64_t *count);
+/* How a head's channels are shared out between the axes of rotary positions: n even numbers, `published` where the key is absent,
+ * whose sum is `width` (-1: nothing fits); `of` says in the message what that is: "'attention_head_dim' 128". */
+oq_status oq_model_config_axes(oq_env *env, const char *what, const oq_json *config, const char *key,
+                               const int64_t *published, int64_t n, int64_t width, const char *of, int64_t *axes);
 
 #endif

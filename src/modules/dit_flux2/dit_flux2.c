@@ -25,30 +25,9 @@ static const oq_model_field fields[] = {
     {"timestep_guidance_channels", OQ_FIELD_FIXED, 0, 0, 0, 0, "256"},
 };
 
-static oq_status read_axes(oq_env *env, const oq_json *config, oq_dit_flux2 *s)
-{
-    int64_t n = OQ_DIT_FLUX2_AXES, sum = 0;
-    if (oq_json_get(config, "axes_dims_rope"))
-        OQ_TRY(oq_model_config_ints(env, WHAT, config, "axes_dims_rope", 2, 4096, s->axes_dims,
-                                    OQ_DIT_FLUX2_AXES, &n));
-    else
-        for (int i = 0; i < OQ_DIT_FLUX2_AXES; i++) s->axes_dims[i] = 32;
-    for (int64_t i = 0; i < n; i++) {
-        sum += s->axes_dims[i];
-        if (s->axes_dims[i] % 2)
-            return oq_fail(env, OQ_E_FORMAT, "config.json of " WHAT ": 'axes_dims_rope' holds the odd %lld",
-                           (long long)s->axes_dims[i]);
-    }
-    if (n != OQ_DIT_FLUX2_AXES || sum != s->head_dim)
-        return oq_fail(env, OQ_E_FORMAT,
-                       "config.json of " WHAT
-                       ": %lld 'axes_dims_rope' with sum %lld do not fit 'attention_head_dim' %lld",
-                       (long long)n, (long long)sum, (long long)s->head_dim);
-    return OQ_OK;
-}
-
 static oq_status describe(oq_env *env, const oq_json *config, void *self)
 {
+    static const int64_t published[OQ_DIT_FLUX2_AXES] = {32, 32, 32, 32};
     oq_dit_flux2 *s = self;
     OQ_TRY(oq_model_config_read(env, WHAT, config, fields, OQ_COUNT(fields), s));
     if (s->out_channels == 0) s->out_channels = s->in_channels;
@@ -62,7 +41,7 @@ static oq_status describe(oq_env *env, const oq_json *config, void *self)
     if (s->shape.mlp_dim < 1)
         return oq_fail(env, OQ_E_FORMAT, "config.json of " WHAT ": 'mlp_ratio' %g of %lld leaves no MLP",
                        s->mlp_ratio, (long long)dim);
-    return read_axes(env, config, s);
+    return oq_dit_axes_read(env, WHAT, config, published, OQ_COUNT(published), s->head_dim, s->axes_dims);
 }
 
 /* ---- declaration --------------------------------------------------------------------------------------- */

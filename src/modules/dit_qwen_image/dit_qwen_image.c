@@ -30,31 +30,9 @@ static const oq_model_field fields[] = {
      NULL}, /* in published files; no weight belongs to it */
 };
 
-static oq_status read_axes(oq_env *env, const oq_json *config, oq_dit_qwen_image *s)
-{
-    static const int64_t published[OQ_DIT_QWEN_IMAGE_AXES] = {16, 56, 56};
-    int64_t n = OQ_DIT_QWEN_IMAGE_AXES, sum = 0;
-    if (oq_json_get(config, "axes_dims_rope"))
-        OQ_TRY(oq_model_config_ints(env, WHAT, config, "axes_dims_rope", 2, 4096, s->axes_dims,
-                                    OQ_DIT_QWEN_IMAGE_AXES, &n));
-    else
-        for (int i = 0; i < OQ_DIT_QWEN_IMAGE_AXES; i++) s->axes_dims[i] = published[i];
-    for (int64_t i = 0; i < n; i++) {
-        sum += s->axes_dims[i];
-        if (s->axes_dims[i] % 2)
-            return oq_fail(env, OQ_E_FORMAT, "config.json of " WHAT ": 'axes_dims_rope' holds the odd %lld",
-                           (long long)s->axes_dims[i]);
-    }
-    if (n != OQ_DIT_QWEN_IMAGE_AXES || sum != s->head_dim)
-        return oq_fail(env, OQ_E_FORMAT,
-                       "config.json of " WHAT
-                       ": %lld 'axes_dims_rope' with sum %lld do not fit 'attention_head_dim' %lld",
-                       (long long)n, (long long)sum, (long long)s->head_dim);
-    return OQ_OK;
-}
-
 static oq_status describe(oq_env *env, const oq_json *config, void *self)
 {
+    static const int64_t published[OQ_DIT_QWEN_IMAGE_AXES] = {16, 56, 56};
     oq_dit_qwen_image *s = self;
     OQ_TRY(oq_model_config_read(env, WHAT, config, fields, OQ_COUNT(fields), s));
     if (s->out_channels == 0) s->out_channels = s->in_channels;
@@ -65,7 +43,7 @@ static oq_status describe(oq_env *env, const oq_json *config, void *self)
                               .mlp_dim = MLP_RATIO * s->dim,
                               .eps = 1e-6f,
                               .flags = OQ_BIAS};
-    return read_axes(env, config, s);
+    return oq_dit_axes_read(env, WHAT, config, published, OQ_COUNT(published), s->head_dim, s->axes_dims);
 }
 
 /* ---- declaration --------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include "modules/model_config.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #define WHAT "ZImageTransformer2DModel"
 
@@ -36,24 +37,11 @@ static const oq_model_field fields[] = {
 static oq_status read_axes(oq_env *env, const oq_json *config, oq_dit_zimage *s)
 {
     static const int64_t published[OQ_DIT_ZIMAGE_AXES] = {32, 48, 48};
-    int64_t n = OQ_DIT_ZIMAGE_AXES, sum = 0;
-    if (oq_json_get(config, "axes_dims"))
-        OQ_TRY(oq_model_config_ints(env, WHAT, config, "axes_dims", 2, 4096, s->axes_dims, OQ_DIT_ZIMAGE_AXES,
-                                    &n));
-    else
-        for (int i = 0; i < OQ_DIT_ZIMAGE_AXES; i++) s->axes_dims[i] = published[i];
-    for (int64_t i = 0; i < n; i++) {
-        sum += s->axes_dims[i];
-        if (s->axes_dims[i] % 2)
-            return oq_fail(env, OQ_E_FORMAT, "config.json of " WHAT ": 'axes_dims' holds the odd %lld",
-                           (long long)s->axes_dims[i]);
-    }
-    if (n != OQ_DIT_ZIMAGE_AXES || s->dim % s->n_heads || sum != s->dim / s->n_heads)
-        return oq_fail(env, OQ_E_FORMAT,
-                       "config.json of " WHAT
-                       ": %lld 'axes_dims' with sum %lld do not fit %lld heads over 'dim' %lld",
-                       (long long)n, (long long)sum, (long long)s->n_heads, (long long)s->dim);
-    return OQ_OK;
+    char heads[96];
+    snprintf(heads, sizeof heads, "%lld heads over 'dim' %lld", (long long)s->n_heads, (long long)s->dim);
+    const int64_t width = s->dim % s->n_heads ? -1 : s->dim / s->n_heads;
+    return oq_model_config_axes(env, WHAT, config, "axes_dims", published, OQ_DIT_ZIMAGE_AXES, width, heads,
+                                s->axes_dims);
 }
 
 static oq_status describe(oq_env *env, const oq_json *config, void *self)
