@@ -96,81 +96,76 @@ static void check_difference(fixture *f, const oq_linear *with, const oq_linear 
     free(base);
 }
 
+enum { N = TINY_DIM, K = TINY_HIDDEN };
+
+static const struct product_kind {
+    factor factors[4];
+    size_t n;
+    bool kron;
+    oq_lora_form form;
+    float alpha;
+    double scale; /* alpha over the rank that it belongs to */
+} product_kinds[] = {
+    {{{".hada_w1_a", N, 2}, {".hada_w1_b", 2, K}, {".hada_w2_a", N, 2}, {".hada_w2_b", 2, K}},
+     4,
+     false,
+     OQ_LORA_PRODUCT,
+     1,
+     0.5},
+    {{{".hada_w1_a", N, 2}, {".hada_w1_b", 2, K}, {".hada_w2_a", N, 3}, {".hada_w2_b", 3, K}},
+     4,
+     false,
+     OQ_LORA_PRODUCT,
+     0,
+     1},
+    {{{".hada_w1_a", N, 8}, {".hada_w1_b", 8, K}, {".hada_w2_a", N, 8}, {".hada_w2_b", 8, K}},
+     4,
+     false,
+     OQ_LORA_WHOLE,
+     4,
+     0.5},
+    {{{".lokr_w1", 8, 5}, {".lokr_w2", 12, 32}}, 2, true, OQ_LORA_KRONECKER, 7, 1},
+    {{{".lokr_w1", 8, 5}, {".lokr_w2_a", 12, 3}, {".lokr_w2_b", 3, 32}}, 3, true, OQ_LORA_KRONECKER, 6, 2},
+    {{{".lokr_w1_a", 4, 2}, {".lokr_w1_b", 2, 10}, {".lokr_w2", 24, 16}}, 3, true, OQ_LORA_KRONECKER, 1, 0.5},
+    {{{".lokr_w1_a", 4, 2}, {".lokr_w1_b", 2, 10}, {".lokr_w2_a", 24, 4}, {".lokr_w2_b", 4, 16}},
+     4,
+     true,
+     OQ_LORA_KRONECKER,
+     1,
+     0.25},
+};
+
+static void check_product(fixture *f, const struct product_kind *kind, const char *name,
+                          const char *quantization)
+{
+    char path[600];
+    net with, plain;
+    write_factors(f, "kinds.safetensors", name, kind->factors, kind->n,
+                  kind->alpha > 0 ? &kind->alpha : NULL);
+    snprintf(path, sizeof path, "%s/kinds.safetensors", f->dir);
+    const oq_lora_request request = {path, 0.8};
+    net_plan(f, &tiny_module, "{}", quantization, &with);
+    net_plan(f, &tiny_module, "{}", quantization, &plain);
+    if (net_attach(f, &with, &request, 1) != OQ_OK) fail_msg("%s: %s", name, oq_env_error(f->env));
+    assert_int_equal(oq_loras_summary(with.loras, 0).matched, kind->n + (kind->alpha > 0));
+    net_load(f, &with);
+    net_load(f, &plain);
+    const tiny_net *a = with.plan->components[0].self, *b = plain.plan->components[0].self;
+    assert_int_equal(a->w2.lora->form, kind->form);
+    double *difference = difference_of(kind->factors, kind->n, kind->kron, N, K);
+    check_difference(f, &a->w2, &b->w2, difference, N, 0, false, 0.8 * kind->scale);
+    free(difference);
+    net_free(f, &with);
+    net_free(f, &plain);
+}
+
 static void test_products_of_products(void **state)
 {
-    fixture *f = *state;
-    enum { N = TINY_DIM, K = TINY_HIDDEN };
-    static const struct {
-        factor factors[4];
-        size_t n;
-        bool kron;
-        oq_lora_form form;
-        float alpha;
-        double scale; /* alpha over the rank that it belongs to */
-    } rows[] = {
-        {{{".hada_w1_a", N, 2}, {".hada_w1_b", 2, K}, {".hada_w2_a", N, 2}, {".hada_w2_b", 2, K}},
-         4,
-         false,
-         OQ_LORA_PRODUCT,
-         1,
-         0.5},
-        {{{".hada_w1_a", N, 2}, {".hada_w1_b", 2, K}, {".hada_w2_a", N, 3}, {".hada_w2_b", 3, K}},
-         4,
-         false,
-         OQ_LORA_PRODUCT,
-         0,
-         1},
-        {{{".hada_w1_a", N, 8}, {".hada_w1_b", 8, K}, {".hada_w2_a", N, 8}, {".hada_w2_b", 8, K}},
-         4,
-         false,
-         OQ_LORA_WHOLE,
-         4,
-         0.5},
-        {{{".lokr_w1", 8, 5}, {".lokr_w2", 12, 32}}, 2, true, OQ_LORA_KRONECKER, 7, 1},
-        {{{".lokr_w1", 8, 5}, {".lokr_w2_a", 12, 3}, {".lokr_w2_b", 3, 32}},
-         3,
-         true,
-         OQ_LORA_KRONECKER,
-         6,
-         2},
-        {{{".lokr_w1_a", 4, 2}, {".lokr_w1_b", 2, 10}, {".lokr_w2", 24, 16}},
-         3,
-         true,
-         OQ_LORA_KRONECKER,
-         1,
-         0.5},
-        {{{".lokr_w1_a", 4, 2}, {".lokr_w1_b", 2, 10}, {".lokr_w2_a", 24, 4}, {".lokr_w2_b", 4, 16}},
-         4,
-         true,
-         OQ_LORA_KRONECKER,
-         1,
-         0.25},
-    };
     static const char *const names[] = {"lycoris_block_0_w2", "transformer.block.0.w2",
                                         "base_model.model.block.0.w2"};
-    for (size_t i = 0; i < OQ_COUNT(rows); i++)
-        for (size_t m = 0; m < 2; m++) {
-            char path[600];
-            net with, plain;
-            const char *quantization = m ? "int8" : NULL;
-            write_factors(f, "kinds.safetensors", names[i % OQ_COUNT(names)], rows[i].factors, rows[i].n,
-                          rows[i].alpha > 0 ? &rows[i].alpha : NULL);
-            snprintf(path, sizeof path, "%s/kinds.safetensors", f->dir);
-            const oq_lora_request request = {path, 0.8};
-            net_plan(f, &tiny_module, "{}", quantization, &with);
-            net_plan(f, &tiny_module, "{}", quantization, &plain);
-            if (net_attach(f, &with, &request, 1) != OQ_OK) fail_msg("%zu: %s", i, oq_env_error(f->env));
-            assert_int_equal(oq_loras_summary(with.loras, 0).matched, rows[i].n + (rows[i].alpha > 0));
-            net_load(f, &with);
-            net_load(f, &plain);
-            const tiny_net *a = with.plan->components[0].self, *b = plain.plan->components[0].self;
-            assert_int_equal(a->w2.lora->form, rows[i].form);
-            double *difference = difference_of(rows[i].factors, rows[i].n, rows[i].kron, N, K);
-            check_difference(f, &a->w2, &b->w2, difference, N, 0, false, 0.8 * rows[i].scale);
-            free(difference);
-            net_free(f, &with);
-            net_free(f, &plain);
-        }
+    for (size_t i = 0; i < OQ_COUNT(product_kinds); i++)
+        for (int quantized = 0; quantized < 2; quantized++)
+            check_product(*state, &product_kinds[i], names[i % OQ_COUNT(names)], quantized ? "int8" : NULL);
 }
 
 /* Thirds of a fused product that are Kronecker products together, rows in the other order. */
