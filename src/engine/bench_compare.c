@@ -296,13 +296,16 @@ static oq_status compare_model(oq_bench *b, oq_bench_peer *peer, const char *met
     oq_model *model = NULL;
     oq_request request;
     oq_arena arena;
-    char threads[16], png[64], order[32], name[64];
+    const char *const folder = getenv("TMPDIR");
+    char threads[16], order[32], name[64];
     bool absent;
     oq_arena_init(&arena, b->env);
     snprintf(threads, sizeof threads, "%d", oq_pool_threads(b->env->pool));
-    snprintf(png, sizeof png, "/tmp/omniq-bench-%ld.png", (long)getpid());
+    char *const png = oq_arena_printf(&arena, "%s/omniq-bench-%ld.png", folder && *folder ? folder : "/tmp",
+                                      (long)getpid());
     snprintf(order, sizeof order, "threads %s", threads);
-    oq_status st = oq_bench_peer_order(b, peer, order, name, sizeof name, &absent);
+    oq_status st = png ? OQ_OK : oq_fail(b->env, OQ_E_NOMEM, "bench: no memory");
+    if (st == OQ_OK) st = oq_bench_peer_order(b, peer, order, name, sizeof name, &absent);
     if (st == OQ_OK) st = oq_bench_open_model(b, method, &arena, &options, &model, &request);
     if (st == OQ_OK) {
         const char *const path = oq_options_text(b->options, "model", "");

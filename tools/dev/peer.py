@@ -20,6 +20,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 
@@ -228,8 +229,8 @@ def picture(width, height, steps, guidance, dtype):
 
 def fresh(width, height, steps, guidance, dtype):
     name = {"f32": "float32", "bf16": "bfloat16"}[dtype]
-    command = [sys.executable, "-c", FRESH, MODEL, name, PROMPT, width, height, steps, guidance, os.devnull + ".png"]
-    command[-1] = f"/tmp/omniq-peer-{os.getpid()}.png"
+    command = [sys.executable, "-c", FRESH, MODEL, name, PROMPT, width, height, steps, guidance,
+               os.path.join(tempfile.gettempdir(), f"omniq-peer-{os.getpid()}.png")]
 
     def run():
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
