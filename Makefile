@@ -19,7 +19,7 @@ check: all # ends with "N passed, N failed"
 # processor ends soon. ARM_TESTS=. runs all of them, for hours.
 ARM_ROOT  ?= .cache/arm64
 ARM_BUILD ?= build-arm
-ARM_TESTS ?= ^(kcheck_.*|test_(base|options|quant_config|yaml|safetensors|format|format_gguf_iq|format_group|load|media|sched|resolve|method|dialect|dialect_rules|layer_match|cpu_backend|cpu_rates|linear_panel|ops_torch|modules|conv3d|tokenizer))$$
+ARM_TESTS ?= ^(kcheck_.*|test_(base|file_map|options|quant_config|yaml|safetensors|format|format_gguf_iq|format_group|load|media|sched|resolve|resolve_files|method|dialect|dialect_rules|layer_match|cpu_backend|cpu_rates|linear_panel|ops_torch|modules|conv3d|tokenizer|tokenizer_refusals))$$
 arm: # ends with "N passed, N failed"
 	@tools/dev/arm_root $(ARM_ROOT)
 	@$(MAKE) all BUILD=$(ARM_BUILD) CMAKE_FLAGS="-DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux.cmake -DOMNIQ_ARM_ROOT=$(abspath $(ARM_ROOT)) $(CMAKE_FLAGS)"

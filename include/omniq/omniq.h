@@ -18,8 +18,8 @@
  *  - every fallible function returns oq_status; on failure its out-parameters are untouched or NULL and
  *    oq_env_error() is one sentence naming the subject and the numbers;
  *  - every *_free accepts NULL; a string handed out belongs to the object it came from;
- *  - one oq_env serves one thread at a time; only oq_env_cancel() may be called from anywhere, also from a
- *    signal handler. Nothing in the library exits, aborts or prints.
+ *  - one oq_env serves one thread at a time; only oq_env_cancel() and oq_env_file_lost() may be called from anywhere,
+ *    also from a signal handler. Nothing in the library exits, aborts, prints or handles signals.
  */
 #ifndef OMNIQ_H
 #define OMNIQ_H
@@ -115,6 +115,12 @@ OQ_API void        oq_env_free(oq_env *env);                              /* las
 OQ_API const char *oq_env_error(const oq_env *env);                       /* "" if nothing failed */
 OQ_API void        oq_env_clear(oq_env *env);                             /* forgets error and cancellation */
 OQ_API void        oq_env_cancel(oq_env *env); /* work stops at its next layer with OQ_E_CANCELED */
+/* Weight files are read as mapped memory. One that is written to meanwhile makes the work fail with OQ_E_IO; but where one is cut
+ * short, or its disk fails, under the very read, the system raises SIGBUS, which ends a program that has no handler for it. This
+ * is for such a handler (sigaction with SA_SIGINFO, si_code BUS_ADRERR), which may call it on any thread: true if `address`
+ * (si_addr) lies in a file that `env` has open. Zeros stand in place of the file's rest then, the handler returns, and the work
+ * ends with OQ_E_IO and a sentence. false: the signal means something else. tools/cli/main.c has the handler of the command. */
+OQ_API bool        oq_env_file_lost(oq_env *env, const void *address);
 
 /* ---- options: one table of rows serves the command line, JSON, the server and the documentation -------- */
 
@@ -200,8 +206,8 @@ OQ_API int64_t        oq_media_frames(const oq_media *media); /* of each item: 1
 OQ_API uint64_t       oq_media_seed(const oq_media *media, int index);
 OQ_API const uint8_t *oq_media_pixels(const oq_media *media, int index); /* [frames, height, width, 3] */
 OQ_API double         oq_media_fps(const oq_media *media);    /* frames a second; 0 for pictures */
-/* As the name's ending says: .png, .jpg, .webp; videos .mp4, .webp, .y4m, a folder of frames where there is none. The file
- * appears whole or not at all, and remembers its run ('generate --from FILE') unless no-metadata was among the options. */
+/* As the name's ending says: .png, .jpg, .webp; videos .mp4, .webp, .y4m, a folder of frames where there is none; OQ_E_ARG for
+ * others. The file appears whole or not at all, and remembers its run ('generate --from FILE') unless no-metadata was among the options. */
 OQ_API oq_status      oq_media_save(oq_env *env, const oq_media *media, int index, const char *path);
 OQ_API void           oq_media_free(oq_media *media);
 

@@ -1,6 +1,7 @@
 /* env.c -- life of an environment, its allocator, error text, log and cancellation. */
 #include "base/env.h"
 
+#include "base/file.h"
 #include "base/pool.h"
 #include "base/size.h"
 
@@ -81,6 +82,7 @@ void oq_env_free(oq_env *env)
     if (!env) return;
     if (env->registry && env->registry_free) env->registry_free(env, env->registry);
     oq_pool_free(env, env->pool);
+    oq_files_forget(env);
     env->params.release(env->params.alloc_user, env);
 }
 
@@ -94,6 +96,7 @@ void oq_env_clear(oq_env *env)
     if (!env) return;
     env->status = OQ_OK;
     env->error[0] = '\0';
+    oq_files_forget(env);
     atomic_store(&env->canceled, 0);
 }
 

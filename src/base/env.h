@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 typedef struct oq_pool oq_pool;
+typedef struct oq_mapped oq_mapped;     /* a file that is mapped; base/file_map.c */
 typedef struct oq_registry oq_registry; /* methods registered from outside; owned by quant/ */
 
 struct oq_env {
@@ -20,6 +21,8 @@ struct oq_env {
     oq_pool       *pool;         /* worker threads; NULL: the caller's thread does everything */
     oq_registry   *registry;     /* NULL until oq_method_register */
     void         (*registry_free)(oq_env *env, oq_registry *registry);
+    _Atomic(oq_mapped *) mapped; /* files open as memory; a signal handler walks them */
+    oq_mapped     *lost;         /* one that changed under its reader, closed before anybody asked; NULL: none */
 };
 
 #define OQ_TRY(expr)                              \

@@ -2,7 +2,6 @@
 #include "base/file.h"
 
 #include "base/arena.h"
-#include "base/size.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,26 +90,9 @@ oq_status oq_file_map(oq_env *env, const char *path, oq_mapping *out)
         close(fd);
         return OQ_OK;
     }
-    void *p = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
-    const oq_status st = p == MAP_FAILED ? fail_errno(env, path, "cannot be mapped") : OQ_OK;
+    const oq_status st = oq_file_map_fd(env, path, fd, n, out);
     close(fd);
-    if (st == OQ_OK) *out = (oq_mapping){.data = p, .bytes = n};
     return st;
-}
-
-void oq_file_unmap(oq_mapping *mapping)
-{
-    if (mapping->data) munmap((void *)(uintptr_t)mapping->data, mapping->bytes);
-    *mapping = (oq_mapping){0};
-}
-
-void oq_file_forget(const oq_mapping *mapping, size_t at, size_t bytes)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const size_t begin = oq_align_up(at, page);
-    const size_t end = (at + bytes) / page * page;
-    if (mapping->data && end > begin)
-        madvise((void *)(uintptr_t)(mapping->data + begin), end - begin, MADV_DONTNEED);
 }
 
 bool oq_file_exists(const char *path)

@@ -7,15 +7,28 @@
 /* Whole file, terminated by a NUL that is not counted; more than max_bytes is OQ_E_FORMAT naming both numbers. */
 oq_status oq_file_read(oq_env *env, const char *path, size_t max_bytes, char **out, size_t *out_bytes);
 
+/* ---- files as memory (file_map.c) ---------------------------------------------------------------------- */
+
 typedef struct oq_mapping {
     const uint8_t *data; /* NULL for an empty file */
     size_t bytes;
+    oq_mapped *file; /* NULL: memory that is no file's */
+    oq_env *env;     /* that the file is open in */
 } oq_mapping;
 oq_status oq_file_map(oq_env *env, const char *path,
                       oq_mapping *out); /* read-only; a directory is an error */
+oq_status oq_file_map_fd(oq_env *env, const char *path, int fd, size_t bytes, oq_mapping *out); /* bytes > 0 */
 void oq_file_unmap(oq_mapping *mapping);
+/* OQ_E_IO, with a sentence in place of any other, where a file that is mapped in `env`, or was and nobody has asked since, was
+ * written to in the meantime or lost bytes (oq_env_file_lost): to be asked before anything that came out of it is handed on. A
+ * file that was replaced by another of its name is fine. */
+oq_status oq_files_check(oq_env *env);
+oq_status oq_files_settle(oq_env *env, oq_status st); /* at a verb's end: oq_files_check, else `st` */
+void oq_files_forget(oq_env *env);                    /* what was lost and not asked for */
 /* Tells the system that [at, at+bytes) will not be read again, so that loading does not fill memory. */
 void oq_file_forget(const oq_mapping *mapping, size_t at, size_t bytes);
+
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 bool oq_file_exists(const char *path);
 bool oq_file_is_dir(const char *path);

@@ -14,7 +14,16 @@ oq_status oq_file_copy(oq_env *env, const char *from, const char *to)
 {
     oq_mapping map;
     OQ_TRY(oq_file_map(env, from, &map));
-    const oq_status st = oq_file_write_all(env, to, map.data ? (const void *)map.data : "", map.bytes);
+    oq_file_writer *w = NULL;
+    oq_status st = oq_file_create(env, to, &w);
+    if (st == OQ_OK) {
+        oq_file_write(w, map.data ? (const void *)map.data : "", map.bytes);
+        st = oq_files_check(env);
+        if (st == OQ_OK)
+            st = oq_file_finish(w);
+        else
+            oq_file_abort(w);
+    }
     oq_file_unmap(&map);
     return st;
 }

@@ -265,7 +265,8 @@ oq_status oq_ckpt_open(oq_env *env, const char *path, oq_ckpt **out)
 {
     *out = NULL;
     OQ_TRY(open_any(env, path, out));
-    const oq_status st = oq_ckpt_unwrap(env, *out);
+    oq_status st = oq_ckpt_unwrap(env, *out);
+    if (st == OQ_OK) st = oq_files_check(env); /* what was read of it so far */
     if (st == OQ_OK) return OQ_OK;
     oq_ckpt_close(*out);
     *out = NULL;

@@ -327,6 +327,7 @@ oq_status oq_model_load(oq_env *env, oq_model *model)
     if (model->lacks[0]) return oq_fail(env, OQ_E_NOMEM, "%s", model->lacks);
     OQ_TRY(oq_load(env, model->plan, &model->weights));
     if (model->loras) OQ_TRY(oq_loras_load(env, model->loras));
+    OQ_TRY(oq_files_check(env));
     close_files(model);
     model->load_s = oq_now_s() - started_s;
     return OQ_OK;
@@ -336,13 +337,12 @@ oq_status oq_model_open(oq_env *env, const oq_options *options, oq_model **out)
 {
     if (!env || !options || !out)
         return oq_fail(env, OQ_E_ARG, "oq_model_open needs an environment, options and a result");
-    OQ_TRY(oq_model_prepare(env, options, out));
-    const oq_status st = oq_model_load(env, *out);
-    if (st != OQ_OK) {
-        oq_model_close(*out);
-        *out = NULL;
-    }
-    return st;
+    oq_status st = oq_model_prepare(env, options, out);
+    if (st == OQ_OK) st = oq_model_load(env, *out);
+    if (st == OQ_OK) return OQ_OK;
+    oq_model_close(*out);
+    *out = NULL;
+    return oq_files_settle(env, st);
 }
 
 void oq_model_close(oq_model *model)

@@ -71,6 +71,7 @@ static oq_status commit_file(oq_env *env, const oq_output_place *place)
 
 oq_status oq_output_commit(oq_env *env, oq_output_place *place)
 {
+    OQ_TRY(oq_files_check(env)); /* the sources are open still */
     const oq_status st =
         place->is_file ? commit_file(env, place) : oq_dir_commit(env, place->staged, place->path);
     if (st != OQ_OK) return st;

@@ -115,6 +115,19 @@ if [ -w /dev/full ]; then
     [ $? = 1 ] && grep -q 'cannot be written' err && pass || fail 'a picture to a full disk' "$(cat err)"
 fi
 
+# a weight file that is cut under its reader: a sentence, no signal (1 GiB of holes, cut as soon as it is open)
+printf '\200\0\0\0\0\0\0\0%-128s' '{"a":{"dtype":"BF16","shape":[32768,16384],"data_offsets":[0,1073741824]}}' > cut.safetensors
+truncate -s 1073741960 cut.safetensors
+"$omniq" inspect --threads 1 cut.safetensors > out 2> err &
+pid=$!
+while kill -0 $pid 2> /dev/null && ! grep -q cut.safetensors /proc/$pid/maps; do :; done
+truncate -s 8192 cut.safetensors
+wait $pid
+status=$?
+[ $status = 1 ] && grep -q 'cut.safetensors: had 1073741960 bytes when it was opened and has 8192 now' err && pass ||
+    fail "a file cut under its reader: status $status, expected 1" "$(cat err)"
+rm cut.safetensors
+
 # a limit on the size of files is an error as well, and nothing of the file stays
 mkdir limited
 (ulimit -f 1 && "$omniq" generate -m "$model" -p x $quick --no-metadata -W 256 -H 256 -o limited/a.png > out 2> err)

@@ -14,12 +14,20 @@
 #endif
 
 /* The one thing a signal handler can reach. */
-static oq_env *volatile cancel_target;
+static oq_env *volatile signal_target;
 
 static void on_signal(int number)
 {
     (void)number;
-    oq_env_cancel(cancel_target);
+    oq_env_cancel(signal_target);
+}
+
+/* A weight file that is cut short while it is read ends the work with a sentence, anything else the process. */
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (info->si_code == BUS_ADRERR && oq_env_file_lost(signal_target, info->si_addr)) return;
+    signal(number, SIG_DFL); /* the same read raises it again */
 }
 
 /* The first signal asks the work to stop at its next layer; a second one ends the process at once. */
@@ -27,10 +35,13 @@ static void catch_signals(oq_env *env)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
-    cancel_target = env;
+    signal_target = env;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     if (signal(SIGHUP, SIG_IGN) != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup keeps its word */
+    struct sigaction bus = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigemptyset(&bus.sa_mask);
+    sigaction(SIGBUS, &bus, NULL);
     signal(SIGPIPE, SIG_IGN); /* a closed reader is an error of writing, with a sentence */
     signal(SIGXFSZ, SIG_IGN); /* so is a limit on the size of files */
 }
@@ -167,7 +178,8 @@ static int run(const cli_arguments *a)
     oq_options_free(options);
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
-    cancel_target = NULL;
+    signal(SIGBUS, SIG_DFL);
+    signal_target = NULL;
     oq_env_free(env);
     return code;
 }
