@@ -9,6 +9,7 @@ function(omniq_options target)
     target_compile_options(${target} PRIVATE -fsanitize=${OMNIQ_SANITIZE} -fno-omit-frame-pointer
                            -fno-sanitize-recover=all -O2)
     target_link_options(${target} PUBLIC -fsanitize=${OMNIQ_SANITIZE})
+    target_compile_definitions(${target} PRIVATE OMNIQ_SANITIZED)
   endif()
 endfunction()
 

@@ -168,12 +168,18 @@ bool oq_cpu_rates_parse(const char *text, const char *key, oq_cpu_rates *out)
     return true;
 }
 
-/* Make, family, model and stepping, what may be used of it, and the version of the tiles that were timed. */
+/* Make, family, model and stepping, what may be used of it, and the version of the tiles that were timed. What sanitizers or
+ * missing optimization slow down says nothing about other builds, which share the cache. */
 static void make_key(uint64_t features, char *out, size_t n)
 {
+#if defined(OMNIQ_SANITIZED) || !defined(__OPTIMIZE__)
+    const char *const build = " slowed";
+#else
+    const char *const build = "";
+#endif
     char make[32];
     oq_cpu_make(make, sizeof make);
-    snprintf(out, n, "%s features %" PRIx64 " omniq %s 1", make, features, OQ_VERSION_STRING);
+    snprintf(out, n, "%s features %" PRIx64 " omniq %s 1%s", make, features, OQ_VERSION_STRING, build);
 }
 
 /* FNV-1a of the key names the file: one for each kind of machine that shares a home. */
