@@ -160,6 +160,24 @@ typedef enum oq_affine { OQ_AFFINE_FMA, OQ_AFFINE_ZF, OQ_AFFINE_SUM } oq_affine;
 /* group 0: one scale per row. NULL: there is none of these numbers. */
 const oq_format *oq_format_affine(oq_affine kind, int bits, int group, const oq_dtype *scale);
 
+/* Floats of 2 to 8 bits without infinities and NaN: e<e>m<m>fn with a sign, number * scale; e<e>m<m>fnu without one and with ZERO,
+ * number * scale + zero, rounded once. DATA as in int<b>; SCALE and ZERO f32 [n, ceil(k/g)] or (channel) [n]. Are read alone.
+ * e2m1fn_g64, e3m2fnu_channel ... T(exponent, mantissa) */
+#define OQ_MINI_SIGNED(T) \
+    T(1, 0) T(1, 1) T(2, 0) T(1, 2) T(2, 1) T(3, 0) T(1, 3) T(2, 2) T(3, 1) T(4, 0) T(1, 4) T(2, 3) T(3, 2) \
+    T(4, 1) T(5, 0) T(1, 5) T(2, 4) T(3, 3) T(4, 2) T(5, 1) T(1, 6) T(2, 5) T(3, 4) T(4, 3) T(5, 2)
+#define OQ_MINI_UNSIGNED(T) \
+    T(1, 1) T(2, 0) T(1, 2) T(2, 1) T(3, 0) T(1, 3) T(2, 2) T(3, 1) T(4, 0) T(1, 4) T(2, 3) T(3, 2) T(4, 1) \
+    T(5, 0) T(1, 5) T(2, 4) T(3, 3) T(4, 2) T(5, 1) T(1, 6) T(2, 5) T(3, 4) T(4, 3) T(5, 2) T(1, 7) T(2, 6) \
+    T(3, 5) T(4, 4) T(5, 3)
+#define OQ_MINI_GROUPS(X, name) X(name##_g16) X(name##_g32) X(name##_g64) X(name##_g128) X(name##_g256) X(name##_channel)
+#define OQ_MINI_DECLARE_FN(E, M)  OQ_MINI_GROUPS(OQ_INT_FORMAT_DECLARE, e##E##m##M##fn)
+#define OQ_MINI_DECLARE_FNU(E, M) OQ_MINI_GROUPS(OQ_INT_FORMAT_DECLARE, e##E##m##M##fnu)
+OQ_MINI_SIGNED(OQ_MINI_DECLARE_FN)
+OQ_MINI_UNSIGNED(OQ_MINI_DECLARE_FNU)
+/* group 0: one scale per row. NULL: there is none of these. */
+const oq_format *oq_format_mini(int exponent, int mantissa, bool sign, int group);
+
 /* GGUF's blocks: plane DATA alone, W flattened, the last block filled up with zeros. Layouts: docs/numerics.md. */
 extern const oq_format oq_format_q4_0, oq_format_q4_1, oq_format_q5_0, oq_format_q5_1, oq_format_q8_0;
 extern const oq_format oq_format_q2_k, oq_format_q3_k, oq_format_q4_k, oq_format_q5_k, oq_format_q6_k, oq_format_q8_k;

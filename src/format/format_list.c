@@ -29,6 +29,11 @@ const oq_format *const oq_format_list[] = {
 #undef ENTRY
 #define ENTRY(name) &oq_format_##name,
             OQ_INT4F_FORMATS(ENTRY) OQ_INT_FORMATS(ENTRY) OQ_WHOLE_FORMATS(ENTRY) OQ_AFFINE_FORMATS(ENTRY)
+#define ENTRY_FN(E, M)  OQ_MINI_GROUPS(ENTRY, e##E##m##M##fn)
+#define ENTRY_FNU(E, M) OQ_MINI_GROUPS(ENTRY, e##E##m##M##fnu)
+                OQ_MINI_SIGNED(ENTRY_FN) OQ_MINI_UNSIGNED(ENTRY_FNU)
+#undef ENTRY_FN
+#undef ENTRY_FNU
 #undef ENTRY
         & oq_format_int4_e4m3_g128,
     &oq_format_int4_channel,
@@ -115,4 +120,12 @@ const oq_format *oq_format_affine(oq_affine kind, int bits, int group, const oq_
         if (strcmp(f->kernel_name, word) == 0 && f->block_k == group && has_scales(f, scale)) return f;
     }
     return NULL;
+}
+
+const oq_format *oq_format_mini(int exponent, int mantissa, bool sign, int group)
+{
+    char name[40];
+    snprintf(name, sizeof name, group ? "e%dm%dfn%s_g%d" : "e%dm%dfn%s_channel", exponent, mantissa,
+             sign ? "" : "u", group);
+    return oq_format_find(name);
 }

@@ -138,11 +138,16 @@ static oq_status need(const layer *l, const oq_ckpt_tensor *t, const char *suffi
                    l->name, suffix, l->name, l->words.type_name);
 }
 
+/* Codes with a sign of their own, a byte each. */
+static bool is_int8(const layer *l)
+{
+    const oq_sdnq_type *t = &l->words.type;
+    return t->bits == 8 && !t->has_zero && !t->is_e4m3 && !t->exponent;
+}
+
 static const oq_dtype *code_type(const layer *l)
 {
-    return l->words.type.is_float                               ? &oq_dtype_f8_e4m3
-           : l->words.type.bits == 8 && !l->words.type.has_zero ? &oq_dtype_i8
-                                                                : &oq_dtype_u8;
+    return l->words.type.is_e4m3 ? &oq_dtype_f8_e4m3 : is_int8(l) ? &oq_dtype_i8 : &oq_dtype_u8;
 }
 
 /* Bytes of a run of packed codes, as the tensor's last dimension has them; 0: it has one dimension. */
@@ -182,7 +187,8 @@ static oq_status check_scale_shape(layer *l)
     const oq_ckpt_tensor *t = l->scale;
     const bool pair = t->n_dims == 2, one = t->elems == 1;
     l->groups = one ? 0 : pair ? 1 : t->n_dims == 3 && t->dim[2] == 1 && t->dim[1] > 0 ? t->dim[1] : -1;
-    l->across = pair && l->words.type.bits == 8 && !one && t->dim[0] == 1 && t->dim[1] == l->n;
+    l->across = pair && l->words.type.bits == 8 && !l->words.type.exponent && !one && t->dim[0] == 1 &&
+                t->dim[1] == l->n;
     const bool rows = pair ? t->dim[0] == l->n && t->dim[1] == 1 : t->n_dims == 3 && t->dim[0] == l->n;
     if (l->n == 1 && one) l->groups = 1;
     if ((rows || l->across || (one && pair)) && l->groups >= 0 && (!l->groups || l->k % l->groups == 0))
@@ -241,13 +247,13 @@ static oq_status refuse_unknown(const layer *l)
  * likes: those are read as what is stored. */
 static bool multiplies_codes(const layer *l)
 {
-    return l->words.matmul &&
-           (l->across || (l->groups == 1 && l->words.type.bits >= 6 && l->words.type.bits < 8));
+    return l->words.matmul && (l->across || (l->groups == 1 && l->words.type.bits >= 6 &&
+                                             l->words.type.bits < 8 && !l->words.type.exponent));
 }
 
 static oq_status check_matmul(const layer *l)
 {
-    const char *type = l->words.matmul, *as = l->words.type.is_float ? "float8_e4m3fn" : "int8";
+    const char *type = l->words.matmul, *as = l->words.type.is_e4m3 ? "float8_e4m3fn" : "int8";
     if (!multiplies_codes(l) || strcmp(type, as) == 0) return OQ_OK;
     return oq_fail(
         l->env, OQ_E_UNSUPPORTED,
@@ -264,10 +270,10 @@ static int64_t format_columns(const layer *l)
 {
     static const int64_t sizes[] = {256, 128, 64, 32, 16};
     const int64_t columns = l->groups > 1 ? l->k / l->groups : 0;
-    if (l->words.type.is_float || (!l->words.type.has_zero && l->words.type.bits == 8))
-        return columns ? columns % 128 ? -1 : 128 : 0;
-    if (!columns) return l->words.type.has_zero ? 0 : 128;
-    for (size_t i = l->words.type.has_zero ? 0 : 1; i < OQ_COUNT(sizes); i++)
+    const bool any_row = l->words.type.has_zero || l->words.type.exponent;
+    if (l->words.type.is_e4m3 || is_int8(l)) return columns ? columns % 128 ? -1 : 128 : 0;
+    if (!columns) return any_row ? 0 : 128;
+    for (size_t i = any_row ? 0 : 1; i < OQ_COUNT(sizes); i++)
         if (columns % sizes[i] == 0) return sizes[i];
     return -1;
 }
@@ -275,7 +281,9 @@ static int64_t format_columns(const layer *l)
 static const oq_format *find_format(const layer *l)
 {
     const oq_sdnq_type *type = &l->words.type;
-    if (type->is_float) return l->of_format ? &oq_format_fp8_e4m3_group128 : &oq_format_fp8_e4m3_channel;
+    if (type->is_e4m3) return l->of_format ? &oq_format_fp8_e4m3_group128 : &oq_format_fp8_e4m3_channel;
+    if (type->exponent)
+        return oq_format_mini(type->exponent, type->mantissa, !type->has_zero, (int)l->of_format);
     if (type->has_zero)
         return oq_format_affine(OQ_AFFINE_FMA, type->bits, (int)l->of_format, l->scale->dtype);
     if (type->bits == 8 && !l->of_format) return &oq_format_int8_channel;
@@ -302,10 +310,9 @@ static void fill(const layer *l, oq_part_source *out)
     const oq_format *format = find_format(l);
     const bool wide = !format->scale_type && l->scale->dtype != &oq_dtype_f32;
     *out = (oq_part_source){.format = format, .rotate = (int32_t)l->words.rotate};
-    out->plane[OQ_PLANE_DATA] =
-        (oq_plane_source){.tensor = l->codes,
-                          .make = type->bits < 8 ? make_codes : make_bytes,
-                          .arg = {type->bits, l->across, !type->is_float && !type->has_zero && l->of_format}};
+    out->plane[OQ_PLANE_DATA] = (oq_plane_source){.tensor = l->codes,
+                                                  .make = type->bits < 8 ? make_codes : make_bytes,
+                                                  .arg = {type->bits, l->across, is_int8(l) && l->of_format}};
     out->plane[OQ_PLANE_SCALE] =
         (oq_plane_source){.tensor = l->scale, .make = make_numbers, .arg = {l->groups, l->of_format, wide}};
     if (type->has_zero) {
@@ -313,7 +320,7 @@ static void fill(const layer *l, oq_part_source *out)
         out->plane[OQ_PLANE_ZERO].tensor = l->zero;
     }
     if (multiplies_codes(l)) {
-        out->act = type->is_float ? &oq_dtype_f8_e4m3 : &oq_dtype_i8;
+        out->act = type->is_e4m3 ? &oq_dtype_f8_e4m3 : &oq_dtype_i8;
         out->act_scale = OQ_ACT_DYNAMIC_TOKEN;
     }
 }
@@ -335,8 +342,7 @@ static oq_status check_layer(layer *l)
     if (l->of_format >= 0) return OQ_OK;
     return oq_fail(l->env, OQ_E_UNSUPPORTED,
                    "layer '%s' has groups of %lld columns; multiples of %d and whole rows are read", l->name,
-                   (long long)(l->k / l->groups),
-                   l->words.type.bits == 8 && !l->words.type.has_zero ? 128 : 16);
+                   (long long)(l->k / l->groups), is_int8(l) || l->words.type.is_e4m3 ? 128 : 16);
 }
 
 static bool is_plain(const oq_ckpt_tensor *t)
@@ -388,7 +394,8 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
 
 const oq_dialect oq_dialect_sdnq = {
     .name = "sdnq",
-    .help = "SD.Next's (SDNQ's) integers of 2 to 8 bits and FP8 in groups and rows, with svd_up and svd_down",
+    .help =
+        "SD.Next's (SDNQ's) integers and floats of 2 to 8 bits in groups and rows, with svd_up and svd_down",
     .method = &oq_method_sdnq,
     .detect = detect,
     .read = oq_declared_read,

@@ -44,8 +44,8 @@ static const oq_method_option options[] = {
 
 const oq_method oq_method_sdnq = {
     .name = "sdnq",
-    .help =
-        "SD.Next (SDNQ) checkpoints: integers of 2 to 8 bits and FP8 in groups, rows and low-rank branches",
+    .help = "SD.Next (SDNQ) checkpoints: integers and floats of 2 to 8 bits in groups, rows and low-rank "
+            "branches",
     .options = options,
     .serialized = true,
     .tolerated = "*",

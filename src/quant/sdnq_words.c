@@ -61,12 +61,31 @@ static const char *find_in_list(const oq_json *list, const char *weight)
 
 /* ---- types ------------------------------------------------------------------------------------------------- */
 
+/* "float<bits>_e<exponent>m<mantissa>fn", with u behind it where there is no sign; of 8 bits "..._sdnq" is what e4m3 would be. */
+static bool parse_float(const char *name, oq_sdnq_type *out)
+{
+    char again[32];
+    int bits = 0, exponent = 0, mantissa = 0;
+    if (sscanf(name, "float%1d_e%1dm%1dfn", &bits, &exponent, &mantissa) != 3) return false;
+    const bool has_sign = bits == 1 + exponent + mantissa;
+    const bool twin = bits == 8 && exponent == 4 && has_sign;
+    if (bits < 2 || bits > 8 || exponent < 1 || exponent > 5 || (!has_sign && bits != exponent + mantissa))
+        return false;
+    snprintf(again, sizeof again, "float%d_e%dm%dfn%s", bits, exponent, mantissa,
+             twin       ? "_sdnq"
+             : has_sign ? ""
+                        : "u");
+    *out = (oq_sdnq_type){.bits = bits, .has_zero = !has_sign, .exponent = exponent, .mantissa = mantissa};
+    return strcmp(name, again) == 0;
+}
+
 static bool parse_type(const char *name, oq_sdnq_type *out)
 {
     const bool is_unsigned = strncmp(name, "uint", 4) == 0;
     const char *digits = name + (is_unsigned ? 4 : 3);
-    *out = (oq_sdnq_type){.bits = 8, .is_float = true};
+    *out = (oq_sdnq_type){.bits = 8, .is_e4m3 = true};
     if (strcmp(name, "float8_e4m3fn") == 0) return true;
+    if (parse_float(name, out)) return true;
     if (!is_unsigned && strncmp(name, "int", 3) != 0) return false;
     if (digits[0] < '2' || digits[0] > '8' || digits[1]) return false;
     *out = (oq_sdnq_type){.bits = digits[0] - '0', .has_zero = is_unsigned};
@@ -166,7 +185,7 @@ static oq_status read_type(const reader *r, oq_sdnq_words *out)
     return oq_fail(
         r->env, OQ_E_UNSUPPORTED,
         "layer '%s' is of SDNQ's type '%s', which is not in this build yet; int2 to int8, uint2 to "
-        "uint8 and float8_e4m3fn are",
+        "uint8 and floats of 2 to 8 bits (fn, fnu) are",
         r->name, out->type_name);
 }
 
@@ -176,7 +195,7 @@ static void read_matmul(const reader *r, int64_t n, int64_t k, oq_sdnq_words *ou
     const char *type = oq_json_string(told(r, "quantized_matmul_dtype"));
     if (!oq_json_bool(told(r, "use_quantized_matmul"), false) || n < 32 || k < 32 || n % 16 || k % 16) return;
     if (find_in_list(oq_json_get(r->options, "modules_to_not_use_matmul"), r->weight)) return;
-    const char *natural = out->type.is_float                          ? "float8_e4m3fn"
+    const char *natural = out->type.is_e4m3 || out->type.exponent     ? "float8_e4m3fn"
                           : out->type.has_zero && out->type.bits == 8 ? "uint8"
                                                                       : "int8";
     out->matmul = !type ? natural : strcmp(type, "fp8") == 0 ? "float8_e4m3fn" : type;

@@ -5,9 +5,10 @@
 
 #include "quant/dialect.h"
 
-typedef struct oq_sdnq_type { /* "uint4": codes of 4 bits with zero points; "float8_e4m3fn": is_float */
+typedef struct oq_sdnq_type { /* "uint4": codes of 4 bits with zero points; "float8_e4m3fn": is_e4m3 */
     int  bits;
-    bool has_zero, is_float;
+    bool has_zero, is_e4m3;
+    int  exponent, mantissa; /* "float4_e2m1fn": bits of each; 0 and 0: codes are integers, or is_e4m3 */
 } oq_sdnq_type;
 
 typedef struct oq_sdnq_words {

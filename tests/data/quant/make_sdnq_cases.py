@@ -68,6 +68,11 @@ write("uint4_bf16", {"blocks_0_q": (16, 256), "blocks_1_q": (16, 128)}, dtype=to
 names = ["uint2", "uint4", "int2", "int3", "int4", "int5", "int6", "int7", "int8", "uint3", "uint5", "uint6", "uint7", "uint8", "float8_e4m3fn"]
 write("types", {f"l_{t}": (8, 256) for t in names}, weights_dtype="uint2", modules_dtype_dict={t: [f"l_{t}"] for t in names[1:]},
       modules_quant_config={"l_int*": {"group_size": 128}, "l_float*": {"group_size": 128}})
+floats = ["float2_e1m0fn", "float3_e1m1fn", "float4_e2m1fn", "float4_e3m0fn", "float5_e2m2fn", "float6_e3m2fn", "float7_e5m1fn", "float8_e3m4fn",
+          "float8_e4m3fn_sdnq", "float2_e1m1fnu", "float4_e1m3fnu", "float4_e4m0fnu", "float5_e5m0fnu", "float6_e2m4fnu", "float7_e4m3fnu",
+          "float8_e2m6fnu", "float8_e5m3fnu"]
+write("floats", {f"l_{t}": (8, 128) for t in floats}, weights_dtype=floats[0], modules_dtype_dict={t: [f"l_{t}"] for t in floats[1:]},
+      modules_quant_config={"l_float3*": {"group_size": 32}, "l_float8*": {"group_size": 64}})
 write("rows", {"uint8_rows": (16, 128), "uint6_rows": (16, 128), "fp8_rows": (16, 128), "int8_rows": (16, 128), "uint5_half": (16, 128)},
       weights_dtype="uint8", group_size=-1,
       modules_dtype_dict={"uint6": ["uint6_rows"], "float8_e4m3fn": ["fp8_rows"], "int8": ["int8_rows"], "minimum_uint5bit": ["uint5_half"]},

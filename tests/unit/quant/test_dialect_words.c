@@ -67,14 +67,20 @@ static void test_sdnq_types(void **state)
            "tensor 'a.zero_point' is there, but the metadata says that its layer is int4");
     refuse(w, SDNQ("\"weights_dtype\": \"uint8\""), OQ_E_FORMAT,
            "tensor 'a.weight' has 512 bytes in 1 dimensions, which are no [16, 64] codes of uint8");
-    refuse(w, SDNQ("\"weights_dtype\": \"float4_e2m1fn\""), OQ_E_UNSUPPORTED,
-           "layer 'a' is of SDNQ's type 'float4_e2m1fn', which is not in this build yet; int2 to int8, uint2 "
-           "to uint8 "
-           "and float8_e4m3fn are");
+    refuse(w, SDNQ("\"weights_dtype\": \"float9_e4m4fn\""), OQ_E_UNSUPPORTED,
+           "layer 'a' is of SDNQ's type 'float9_e4m4fn', which is not in this build yet; int2 to int8, uint2 "
+           "to uint8 and "
+           "floats of 2 to 8 bits (fn, fnu) are");
+    refuse(w, SDNQ("\"weights_dtype\": \"float4_e2m2fn\""), OQ_E_UNSUPPORTED,
+           "layer 'a' is of SDNQ's type 'float4_e2m2fn', which is not in this build yet; int2 to int8, uint2 "
+           "to uint8 and "
+           "floats of 2 to 8 bits (fn, fnu) are");
+    accept(w, SDNQ("\"weights_dtype\": \"float4_e2m2fnu\""), &oq_format_e2m2fnu_channel);
     start_sdnq(w, 4, false);
     refuse(w, SDNQ(UINT4), OQ_E_FORMAT,
            "tensor 'a.zero_point' is missing: the metadata says that layer 'a' is uint4");
     accept(w, SDNQ("\"weights_dtype\": \"int4\""), &oq_format_int4_g128);
+    accept(w, SDNQ("\"weights_dtype\": \"float4_e2m1fn\""), &oq_format_e2m1fn_channel);
     start_sdnq(w, 2, true);
     accept(w, SDNQ("\"weights_dtype\": \"uint2\""), &oq_format_uint2fma_channel);
 }
