@@ -188,6 +188,8 @@ oq_status oq_metadata_restore(oq_env *env, const char *path, oq_options *options
     char *text = NULL;
     *remembered = NULL;
     oq_status st = oq_image_read_text(env, path, "omniq", &text);
+    if (st == OQ_E_NOTFOUND && oq_file_exists(path)) /* the picture is there, its text is not */
+        st = oq_fail_within(env, st, "nothing to repeat: only pictures that omniq made remember their run");
     if (st == OQ_OK) st = oq_json_parse(env, text, strlen(text), path, remembered);
     if (st == OQ_OK && !oq_json_get(*remembered, "options"))
         st = oq_fail(env, OQ_E_FORMAT, "%s: its 'omniq' text has no options", path);

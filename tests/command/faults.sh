@@ -135,6 +135,10 @@ mkdir limited
 [ -z "$(ls -A limited)" ] && pass || fail 'a limit on file sizes leaves files' "$(ls -A limited)"
 expect 2 "an output needs a file's name, not ''" generate -m "$model" -p x $quick -o ''
 
+# who reads may have seen enough: no complaint
+( sleep 0.3; "$omniq" models -v 2> err; echo $? > status ) | true
+[ "$(cat status)" = 1 ] && [ ! -s err ] && pass || fail 'a reader that leaves' "$(cat status err)"
+
 # an interrupt stops at the next layer with 130 and leaves nothing behind
 "$omniq" generate -m "$model" -p x -W 512 -H 512 --steps 200 -o slow.png > out 2> err &
 pid=$!

@@ -68,6 +68,7 @@ expect 0 '' inspect a.png --json
 says '"seed": 7'
 expect 0 '' inspect soon.png
 says 'it remembers no run'
+expect 1 "only pictures that omniq made remember their run: soon.png: has no text 'omniq'" generate --from soon.png
 expect 2 'is about weights' inspect a.png --layer x
 head -c 100 a.png > cut.png
 expect 1 'cut.png' inspect cut.png

@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "server/server.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,11 +126,13 @@ static oq_status work(oq_env *env, const cli_arguments *a, oq_options *o, oq_rep
 static int print_report(const cli_arguments *a, const oq_report *r)
 {
     FILE *to = a->stdout_taken ? stderr : stdout;
+    errno = 0;
     if (a->json)
         fprintf(to, "%s\n", oq_report_json(r));
     else if (to == stdout || !a->quiet)
         fputs(oq_report_text(r), to);
     if (fflush(to) != 0 || ferror(to)) {
+        if (errno == EPIPE) return EXIT_WORK; /* "omniq plan | head": who reads has seen enough */
         fprintf(stderr, "omniq: the report cannot be written to standard output\n");
         return EXIT_WORK;
     }
