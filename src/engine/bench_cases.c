@@ -21,6 +21,8 @@ static oq_status make_buffer(oq_bench_case *c, size_t bytes, void **out)
 {
     const size_t huge = (size_t)2 << 20, shift = (size_t)c->n_buffers * 4416;
     void *buffer = NULL;
+    if (c->n_buffers == OQ_BENCH_BUFFERS)
+        return oq_fail(c->arena.env, OQ_E_ARG, "bench: a case has more than %d buffers", OQ_BENCH_BUFFERS);
     OQ_TRY(
         oq_backend_cpu.buffer_new(c->arena.env, c->device, oq_align_up(bytes + shift, huge) + huge, &buffer));
     c->buffers[c->n_buffers++] = buffer;

@@ -5,11 +5,13 @@
 #include "base/arena.h"
 #include "cpu/cpu.h"
 
+enum { OQ_BENCH_BUFFERS = 12 }; /* of a case at most: rows before a product, and the product */
+
 /* Everything is owned by the arena or is one of the device's buffers; `device` is the caller's. `run` may be called any
  * number of times. */
 typedef struct oq_bench_case {
     oq_arena    arena;
-    void       *buffers[8];
+    void       *buffers[OQ_BENCH_BUFFERS];
     int         n_buffers;
     oq_device  *device;
     const char *kernel; /* its name, or the operation's */
