@@ -75,7 +75,12 @@ OQ_API const char *oq_version(void);
 
 typedef struct oq_env oq_env;
 
-typedef enum oq_log_level { OQ_LOG_WARN = 0, OQ_LOG_INFO = 1, OQ_LOG_DEBUG = 2 } oq_log_level;
+typedef enum oq_log_level {
+    OQ_LOG_RESULT = -1, /* a line of a result that is still being made, such as a measured case */
+    OQ_LOG_WARN = 0,
+    OQ_LOG_INFO = 1,
+    OQ_LOG_DEBUG = 2
+} oq_log_level;
 
 /* Progress of one phase ("load", "text", "denoise", "decode", "save"): `done` of `total` units. */
 typedef struct oq_progress {

@@ -13,6 +13,7 @@ typedef struct oq_bench {
     const char *filter; /* glob over kernel names; NULL: all */
     oq_json *rows;      /* one object per measurement */
     oq_strbuf *text;
+    double said_s; /* when the last row was there */
 } oq_bench;
 
 typedef struct oq_bench_row {
@@ -26,6 +27,9 @@ typedef oq_status (*oq_bench_fn)(void *user);
 oq_status oq_bench_measure(oq_bench *b, const oq_bench_row *row, oq_bench_fn fn, void *user);
 /* A row from milliseconds that were measured elsewhere; `peer` NULL: ours. */
 oq_status oq_bench_add(oq_bench *b, const oq_bench_row *row, double *ms, size_t n, const char *peer);
+
+/* Says a row as it ends: to everybody where rows take seconds, else to who asked for details. */
+void oq_bench_say(oq_bench *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 oq_status oq_bench_kernels(oq_bench *b);
 oq_status oq_bench_layers(oq_bench *b);
@@ -65,7 +69,9 @@ typedef struct oq_bench_pair_row {
     double flops;
 } oq_bench_pair_row;
 
-/* Adds a row: medians of both sides, median of the ratios and its spread. */
+/* A row of n pairs that were measured: medians of both sides' milliseconds, median of the ratios and its spread. */
+void oq_bench_add_pair(oq_bench *b, const oq_bench_pair_row *row, double *ours, double *theirs, double *ratios, size_t n);
+/* Measures pairs and adds their row. */
 oq_status oq_bench_turns(const oq_bench_pairing *p, const oq_bench_pair_row *row);
 
 /* Ours and the peer's in turns, at least 15 each: the median of their ratios with its spread, on all threads and on one. */

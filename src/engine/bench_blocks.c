@@ -275,15 +275,22 @@ static oq_status prepare(block_run *r, bool int8)
     return OQ_OK;
 }
 
-static double last_median(const oq_bench *b)
+/* "ms" or "peer_ms" of the last row */
+static double last(const oq_bench *b, const char *what)
 {
-    return oq_json_real(oq_json_get(oq_json_at(b->rows, oq_json_size(b->rows) - 1), "ms"), 0);
+    return oq_json_real(oq_json_get(oq_json_at(b->rows, oq_json_size(b->rows) - 1), what), 0);
+}
+
+/* torch's faster one: without products of bf16 pairs it multiplies BF16 through f32, several times slower than f32. */
+static const char *peer_type(void)
+{
+    return oq_cpu_probe() & (OQ_CPU_AVX512BF16 | OQ_CPU_AMX | OQ_CPU_BF16) ? "bf16" : "f32";
 }
 
 static oq_status time_block(block_run *r, oq_bench_peer *peer, const char *dtype)
 {
     const block_case *const w = r->what;
-    char shape[96], order[96], name[64];
+    char shape[96], order[96], name[64], full[80];
     bool absent = false;
     snprintf(shape, sizeof shape, "%s, %d of them", w->name, w->layers);
     if (!peer) {
@@ -296,10 +303,11 @@ static oq_status time_block(block_run *r, oq_bench_peer *peer, const char *dtype
         }
         return oq_bench_add(r->b, &(oq_bench_row){"block", shape, dtype, w->name, 0}, ms, TIMED, NULL);
     }
-    snprintf(order, sizeof order, "block %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " bf16", w->name,
-             w->n_text, w->frames, w->rows, w->columns);
+    snprintf(order, sizeof order, "block %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %s", w->name,
+             w->n_text, w->frames, w->rows, w->columns, peer_type());
     OQ_TRY(oq_bench_peer_order(r->b, peer, order, name, sizeof name, &absent));
     if (absent) return OQ_OK;
+    snprintf(full, sizeof full, "%s, %s", name, peer_type());
     OQ_TRY(run_step(r));
     const oq_bench_pairing p = {.b = r->b,
                                 .peer = peer,
@@ -309,7 +317,7 @@ static oq_status time_block(block_run *r, oq_bench_peer *peer, const char *dtype
                                 .pairs = BLOCK_PAIRS,
                                 .pool = r->b->env->pool};
     return oq_bench_turns(
-        &p, &(oq_bench_pair_row){"block", shape, dtype, w->name, name, oq_pool_threads(r->b->env->pool), 0});
+        &p, &(oq_bench_pair_row){"block", shape, dtype, w->name, full, oq_pool_threads(r->b->env->pool), 0});
 }
 
 static oq_status bench_block(oq_bench *b, oq_bench_peer *peer, oq_device *device, const block_case *what,
@@ -340,14 +348,22 @@ typedef struct model_step { /* of the cases that bear one model's name */
     size_t n;               /* cases; of them measured: */
     size_t n_timed;
     double ms[2]; /* bf16, int8 */
+    double peer_ms;
 } model_step;
 
 /* The whole step, where each kind of block of the model was measured. */
-static oq_status add_step(oq_bench *b, const block_case *first, const model_step *s)
+static oq_status add_step(oq_bench *b, bool peer, const block_case *first, const model_step *s)
 {
     char shape[96];
     if (s->n_timed < s->n) return OQ_OK;
     snprintf(shape, sizeof shape, "%s at 1024 tokens", first->model);
+    if (peer) {
+        const oq_bench_pair_row row = {
+            "step", shape, "bf16", "layers x block", "the peer's blocks", oq_pool_threads(b->env->pool), 0};
+        oq_bench_add_pair(b, &row, (double[]){s->ms[0]}, (double[]){s->peer_ms},
+                          (double[]){s->peer_ms / s->ms[0]}, 1);
+        return OQ_OK;
+    }
     for (int int8 = 0; int8 < 2; int8++)
         OQ_TRY(oq_bench_add(b, &(oq_bench_row){"step", shape, int8 ? "int8" : "bf16", "layers x block", 0},
                             (double[]){s->ms[int8]}, 1, NULL));
@@ -362,14 +378,18 @@ static oq_status bench_model(oq_bench *b, oq_bench_peer *peer, oq_device *device
     for (; i < OQ_COUNT(cases) && strcmp(cases[i].model, cases[first].model) == 0; i++) {
         s.n++;
         if (!chosen(b, &cases[i])) continue;
-        for (int int8 = 0; int8 < (peer ? 1 : 2); int8++) { /* peers have BF16 */
+        const size_t n_rows = oq_json_size(b->rows);
+        for (int int8 = 0; int8 < (peer ? 1 : 2); int8++) { /* peers have no int8 */
             OQ_TRY(bench_block(b, peer, device, &cases[i], int8));
-            if (!peer) s.ms[int8] += cases[i].layers * last_median(b);
+            if (oq_json_size(b->rows) == n_rows) break; /* the peer lacks it */
+            s.ms[int8] += cases[i].layers * last(b, "ms");
         }
-        s.n_timed += !peer;
+        if (oq_json_size(b->rows) == n_rows) continue;
+        if (peer) s.peer_ms += cases[i].layers * last(b, "peer_ms");
+        s.n_timed++;
     }
     *end = i;
-    return add_step(b, &cases[first], &s);
+    return add_step(b, peer != NULL, &cases[first], &s);
 }
 
 oq_status oq_bench_blocks(oq_bench *b, oq_bench_peer *peer)

@@ -60,8 +60,8 @@ static oq_status their_turn(const oq_bench_pairing *p, double *ms)
     return *ms > 0 ? OQ_OK : oq_fail(p->b->env, OQ_E_IO, "the peer has no time for its turn");
 }
 
-static void add_row(oq_bench *b, const oq_bench_pair_row *row, double *ours, double *theirs, double *ratios,
-                    size_t n)
+void oq_bench_add_pair(oq_bench *b, const oq_bench_pair_row *row, double *ours, double *theirs,
+                       double *ratios, size_t n)
 {
     oq_json *o = oq_json_new_object();
     qsort(ours, n, sizeof *ours, by_value);
@@ -85,8 +85,8 @@ static void add_row(oq_bench *b, const oq_bench_pair_row *row, double *ours, dou
     oq_strbuf_printf(b->text, "%-11s %-24s %-12s %-31s %d %10.3f %10.3f %6.2f  %.2f-%.2f  %s\n", row->op,
                      row->shape, row->dtype, row->kernel, row->threads, ms, theirs[n / 2], ratios[n / 2], low,
                      high, row->peer);
-    oq_log(b->env, OQ_LOG_INFO, "bench: %s %s %s on %d: %.3f ms, %s %.3f: %.2f times", row->op, row->shape,
-           row->dtype, row->threads, ms, row->peer, theirs[n / 2], ratios[n / 2]);
+    oq_bench_say(b, "%s %s %s on %d: %.3f ms, %s %.3f: %.2f times", row->op, row->shape, row->dtype,
+                 row->threads, ms, row->peer, theirs[n / 2], ratios[n / 2]);
 }
 
 oq_status oq_bench_turns(const oq_bench_pairing *p, const oq_bench_pair_row *row)
@@ -100,6 +100,6 @@ oq_status oq_bench_turns(const oq_bench_pairing *p, const oq_bench_pair_row *row
         ratios[i] = theirs[i] / ours[i];
         OQ_TRY(oq_check_canceled(p->b->env));
     }
-    add_row(p->b, row, ours, theirs, ratios, (size_t)p->pairs);
+    oq_bench_add_pair(p->b, row, ours, theirs, ratios, (size_t)p->pairs);
     return OQ_OK;
 }

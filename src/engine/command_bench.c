@@ -3,6 +3,8 @@
 
 #include "base/pool.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +12,19 @@ static int compare_doubles(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+void oq_bench_say(oq_bench *b, const char *fmt, ...)
+{
+    enum { LONG_S = 1 };
+    char line[256];
+    const double now = oq_now_s();
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    oq_log(b->env, now - b->said_s > LONG_S ? OQ_LOG_RESULT : OQ_LOG_INFO, "bench: %s", line);
+    b->said_s = now;
 }
 
 oq_status oq_bench_add(oq_bench *b, const oq_bench_row *row, double *ms, size_t n, const char *peer)
@@ -33,8 +48,8 @@ oq_status oq_bench_add(oq_bench *b, const oq_bench_row *row, double *ms, size_t 
                      peer ? peer : row->kernel, median);
     if (gflops > 0) oq_strbuf_printf(b->text, " %9.1f", gflops);
     oq_strbuf_putc(b->text, '\n');
-    oq_log(b->env, OQ_LOG_INFO, "bench: %s %s %s %s: %.3f ms", row->op, row->shape, row->dtype,
-           peer ? peer : row->kernel, median);
+    oq_bench_say(b, "%s %s %s %s: %.3f ms", row->op, row->shape, row->dtype, peer ? peer : row->kernel,
+                 median);
     return oq_check_canceled(b->env);
 }
 
@@ -98,7 +113,8 @@ static oq_status bench(oq_env *env, oq_options *options, oq_report **out)
                   .seconds = oq_options_real(options, "seconds", 0.2),
                   .filter = oq_options_text(options, "filter", NULL),
                   .rows = oq_json_new_array(),
-                  .text = &text};
+                  .text = &text,
+                  .said_s = oq_now_s()};
     oq_status st = run_sections(&b);
     if (st == OQ_OK && b.filter && oq_json_size(b.rows) == 0)
         st = oq_fail(env, OQ_E_ARG, "filter '%s' matches no kernel and no run of this part of the benchmark",

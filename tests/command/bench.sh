@@ -26,6 +26,8 @@ chmod +x tools/dev/peer
 expect 0 '' bench --compare --only kernels --filter group_norm --seconds 0.001 --json -q --threads 1
 head -1 out | grep -q '^{.*"kernel": "group_norm".*"threads": 1.*"peer": "slate".*"peer_ms": 1.*"ratio".*"ratio_low".*"ratio_high".*"n": 15' &&
     pass || fail 'a row has both times, the ratio and its spread' "$(head -1 out)"
+expect 0 '' bench --compare --only blocks --filter z-image --json -q
+grep -q '"op": "step".*"peer_ms": 32\.0' out && pass || fail "a step beside the peer's: its layers times the peer's block" "$(cat out)"
 expect 2 "filter 'nope' matches no kernel" bench --compare --only kernels --filter nope --seconds 0.001 -q
 expect 2 'compares kernels, blocks, formats and whole, not layers' bench --compare --only layers -m "$model"
 expect 2 'bench of formats compares them with their peers' bench --only formats
@@ -40,7 +42,8 @@ printf '#!/bin/sh\nexit 3\n' > tools/dev/peer
 expect 1 'tools/dev/peer' bench --compare --only kernels --threads 1 -q
 rm -r tools
 # a step of the whole transformer: so many times its block
-expect 0 '' bench --only blocks --filter z-image --json -q
+# and each case is said as it ends: it takes seconds
+expect 0 'bench: block z-image, 32 of them bf16' bench --only blocks --filter z-image --json
 tr '{' '\n' < out | sed -n 's/.*"op": *"\([a-z]*\)".*"ms": *\([0-9.e+]*\).*/\1 \2/p' > rows
 awk '$1 == "block" { block[++b] = $2 } $1 == "step" { step[++s] = $2 } END { for (i = 1; i <= 2; i++) d = d || step[i] / block[i] - 32 > 1e-6 || step[i] / block[i] - 32 < -1e-6; exit !(b == 2 && s == 2 && !d) }' rows &&
     pass || fail 'a step is its layers times their block' "$(cat rows)"

@@ -92,7 +92,7 @@ void cli_progress_log(void *progress, oq_log_level level, const char *message)
 {
     cli_progress *p = progress;
     snprintf(p->last, sizeof p->last, "%s", message);
-    if (p->quiet || (level != OQ_LOG_WARN && !p->verbose)) return;
+    if (p->quiet || (level > OQ_LOG_WARN && !p->verbose)) return;
     if (level == OQ_LOG_WARN && said_before(p, message)) return;
     cli_progress_end(p);
     fprintf(stderr, "omniq: %s%s\n", level == OQ_LOG_WARN ? "warning: " : "", message);
