@@ -4,8 +4,8 @@
  *
  * Each quantized layer is measured by itself (the plain layer of that name on the same input). L layers with relative errors e_i
  * that add up like noise along a residual stream give between a third of their root mean square (a layer's error is a part of the
- * stream) and three times it: measured 0.4 to 2.2. A tower and the text encoder behind it are two streams, and may give six times:
- * measured 2.9 to 3.6. */
+ * stream) and three times it: measured 0.4 to 2.2. A tower and the text encoder behind it are two streams, one after the other: their
+ * noises are independent, add as squares, and both bounds become sqrt(2) times as large, 0.47 and 4.24: measured 2.9 to 3.6. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -163,7 +163,8 @@ static void check_method(oq_env *env, const char *folder, const family *f, const
            f->component ? f->component : "transformer", m->name, l.n, l.least_db, l.most_db, l.rms, error);
     assert_true(l.n >= 8);
     assert_true(l.least_db >= m->least_db - f->worse_db && l.most_db <= m->most_db + f->better_db);
-    assert_true(error >= l.rms / 3 && error <= l.rms * (f->component ? 6 : 3));
+    const double predicted = f->component ? l.rms * sqrt(2) : l.rms; /* two streams: tower and encoder */
+    assert_true(error >= predicted / 3 && error <= predicted * 3);
     oq_layer_errors_free(errors);
     stages_free(&got);
     oq_model_close(model);
