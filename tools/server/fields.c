@@ -179,7 +179,7 @@ static bool no_seconds(reading *f, const char *field, const json_t *value)
 
 static bool read_picture(reading *f, const char *field, const char *text)
 {
-    char path[160];
+    char path[MAX_PATH];
     size_t n = 0;
     if (strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0)
         return refuse(f, field,

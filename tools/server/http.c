@@ -22,9 +22,9 @@ typedef struct exchange { /* one request, from its head to the end of the reply 
     char *body; /* JSON so far */
     size_t n, capacity, seen;
     struct MHD_PostProcessor *form;
-    FILE *file;                           /* the upload that is coming in */
-    char path[160], field[64], name[256]; /* its file, its field, what the client calls it */
-    char method[8], asked[128];           /* for the log */
+    FILE *file;                                /* the upload that is coming in */
+    char path[MAX_PATH], field[64], name[256]; /* its file, its field, what the client calls it */
+    char method[8], asked[128];                /* for the log */
     struct timespec begun;
 } exchange;
 

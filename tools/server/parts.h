@@ -11,7 +11,9 @@
 
 struct MHD_Connection;
 
-enum { MAX_FILES = 16, MAX_SENTENCE = 1024, MAX_PARTIAL = 3 /* OpenAI's bound */ };
+/* A sentence holds the longest path and what is wrong with it: finish() finds the path in front, and keeps it to itself. */
+enum { MAX_FILES = 16, MAX_FOLDER = 1024, MAX_PATH = MAX_FOLDER + 64, MAX_SENTENCE = MAX_PATH + 1024 };
+enum { MAX_PARTIAL = 3 /* OpenAI's bound */ };
 
 /* ---- jobs: one request for pictures or a video, from the queue to its result --------------------------------- */
 
@@ -103,7 +105,7 @@ typedef struct server {
     char key[256];           /* "": everybody may ask */
     size_t max_body;
     bool quiet, verbose;     /* of the log on stderr */
-    char folder[64];         /* of its own, below TMPDIR or /tmp */
+    char folder[MAX_FOLDER]; /* of its own, below TMPDIR or /tmp */
     time_t started;
     queue queue;
     uint64_t n_files;        /* names of uploads; under the queue's lock */

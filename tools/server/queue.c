@@ -117,7 +117,7 @@ static bool read_file(const char *path, job_item *item)
 static oq_status take_item(const queue *q, const job *j, oq_env *env, const oq_media *media, int i,
                            job_item *item, char *message, size_t size)
 {
-    char path[160];
+    char path[MAX_PATH];
     snprintf(path, sizeof path, "%s/%s.%s", q->folder, j->id, j->ending);
     const oq_status st = oq_media_save(env, media, i, path);
     if (st != OQ_OK) return snprintf(message, size, "%s", oq_env_error(env)), st;

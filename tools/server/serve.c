@@ -87,12 +87,15 @@ static oq_status open_model(server *s, char *message, size_t size)
 
 static oq_status make_folder(server *s, char *message, size_t size)
 {
-    const char *root = getenv("TMPDIR");
-    const int n =
-        snprintf(s->folder, sizeof s->folder, "%s/omniq-serve-XXXXXX", root && *root ? root : "/tmp");
-    if (n < (int)sizeof s->folder && mkdtemp(s->folder)) return OQ_OK;
-    snprintf(message, size, "no folder can be made in %s: %s", root && *root ? root : "/tmp",
-             n < (int)sizeof s->folder ? strerror(errno) : "its name is too long");
+    static const char leaf[] = "/omniq-serve-XXXXXX";
+    const char *given = getenv("TMPDIR"), *const root = given && *given ? given : "/tmp";
+    if (strlen(root) + sizeof leaf > sizeof s->folder)
+        return snprintf(message, size, "TMPDIR has %zu characters, at most %zu are taken", strlen(root),
+                        sizeof s->folder - sizeof leaf),
+               OQ_E_ARG;
+    snprintf(s->folder, sizeof s->folder, "%s%s", root, leaf);
+    if (mkdtemp(s->folder)) return OQ_OK;
+    snprintf(message, size, "no folder can be made in %s: %s", root, strerror(errno));
     s->folder[0] = '\0';
     return OQ_E_IO;
 }
