@@ -108,6 +108,19 @@ class Package(unittest.TestCase):
             self.assertEqual(caught.exception.status, status, str(caught.exception))
             self.assertIn(text, str(caught.exception))
 
+    def test_endings_are_known(self):
+        media = self.model.generate("a star", seed=5, **SMALL)[0]
+        for name in ("x.xyz", "x", "x.mp4", "x.y4m"):
+            path = Path(self.folder.name) / name
+            with self.assertRaises(omniq.Error) as e:
+                media.save(path)
+            self.assertEqual(e.exception.status, "E_ARG")
+            self.assertIn("this build writes pictures as .png", str(e.exception))
+            self.assertFalse(path.exists())
+        with self.assertRaises(omniq.Error) as e:
+            omniq.run("generate", model="nowhere", prompt="a star", output="x.xyz")
+        self.assertIn("not '.xyz'", str(e.exception))
+
     def test_commands(self):
         report = omniq.run("plan", model=MODEL, quantization="fp8")
         self.assertEqual(report.json["components"]["transformer"]["method"], "fp8")
