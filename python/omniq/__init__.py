@@ -454,7 +454,8 @@ class Model:
         """batch_count media for each prompt. `image`: a path, a Picture, a PIL.Image or an array of uint8 [height, width, 3],
         or a list of them. `preview(pictures, step, steps)` sees them before they are done, `previews` times (4)."""
         _check_names(options, ("request",), "generate(): say it when the model is opened")
-        if not isinstance(prompt, str) and not (prompt and all(isinstance(p, str) for p in prompt)):
+        several = isinstance(prompt, (list, tuple)) and prompt and all(isinstance(p, str) for p in prompt)
+        if not isinstance(prompt, str) and not several:
             raise Error("E_ARG", f"a prompt is a text or a list of texts, not {prompt!r}")
         _callable("progress", progress), _callable("preview", preview)
         if preview:

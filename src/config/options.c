@@ -364,6 +364,19 @@ static oq_status set_json_value(oq_options *o, const oq_option_info *row, const 
     return st;
 }
 
+/* Two keys of one object that mean the same option: neither is the later one. */
+static oq_status check_twice(const oq_options *o, const oq_json *object, size_t i, const char *key,
+                             const oq_option_info *row)
+{
+    for (size_t k = 0; k < i; k++) {
+        const char *other = NULL;
+        const oq_json *value = oq_json_member(object, k, &other);
+        if (oq_json_type(value) != OQ_JSON_NULL && oq_option_find(o->command, other) == row)
+            return oq_fail(o->env, OQ_E_ARG, "'%s' and '%s' are the same option", other, key);
+    }
+    return OQ_OK;
+}
+
 /* only_missing: keep what was given already (a model folder's defaults). */
 static oq_status set_members(oq_options *o, const oq_json *object, bool only_missing)
 {
@@ -372,6 +385,7 @@ static oq_status set_members(oq_options *o, const oq_json *object, bool only_mis
         const oq_option_info *row = NULL;
         const oq_json *value = oq_json_member(object, i, &key);
         OQ_TRY(find_row(o, key, &row));
+        if (oq_json_type(value) != OQ_JSON_NULL) OQ_TRY(check_twice(o, object, i, key, row));
         if (only_missing && oq_options_given(o, row->name)) continue;
         OQ_TRY(set_json_value(o, row, value));
     }

@@ -216,6 +216,9 @@ static void json_refuses_wrong_types(void **state)
     expect_error(oq_options_set_json(o, "{\"steps\":8.5}"), OQ_E_ARG, "steps must be a whole number");
     expect_error(oq_options_set_json(o, "{\"prompt\":{}}"), OQ_E_ARG, "prompt cannot be an object");
     expect_error(oq_options_set_json(o, "{\"show\":1}"), OQ_E_ARG, "show cannot be a whole number");
+    expect_error(oq_options_set_json(o, "{\"steps\":1,\"num_inference_steps\":2}"), OQ_E_ARG,
+                 "'steps' and 'num_inference_steps' are the same option");
+    assert_int_equal(oq_options_set_json(o, "{\"steps\":1,\"num_inference_steps\":null}"), OQ_OK);
     expect_error(oq_options_set_json(o, "[1]"), OQ_E_ARG, "must be a JSON object, not a list");
     expect_error(oq_options_set_json(o, "{\"steps\":1"), OQ_E_FORMAT, "not valid JSON");
     expect_error(oq_options_set_json(o, "{\"height_\":1}"), OQ_E_ARG, "the nearest is 'height'");
