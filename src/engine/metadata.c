@@ -28,12 +28,14 @@ static bool is_forgotten(const char *name)
     return false;
 }
 
-/* "@FILE" becomes the file's text, so that the picture does not depend on it. */
-static oq_status inline_file(oq_env *env, const oq_json *value, oq_json **out)
+/* "@FILE" of a quantization becomes the file's text, so that the picture does not depend on it. Elsewhere it is a text: a
+ * prompt may begin with '@'. */
+static oq_status inline_file(oq_env *env, const char *key, const oq_json *value, oq_json **out)
 {
     char *text = NULL;
     size_t n = 0;
-    const char *spec = oq_json_string(value);
+    const oq_option_info *row = oq_option_find("generate", key);
+    const char *spec = row && row->type == OQ_OPTION_SPEC ? oq_json_string(value) : NULL;
     if (!spec || spec[0] != '@') {
         *out = oq_json_ref(value);
         return OQ_OK;
@@ -58,7 +60,7 @@ static oq_status collect(oq_env *env, const oq_json *all, bool request, oq_json 
         const oq_json *value = oq_json_member(all, i, &key);
         oq_json *kept = NULL;
         if (is_forgotten(key) || is_request(key) != request) continue;
-        OQ_TRY(inline_file(env, value, &kept));
+        OQ_TRY(inline_file(env, key, value, &kept));
         oq_json_set(out, key, kept);
     }
     return OQ_OK;
@@ -183,6 +185,25 @@ oq_status oq_metadata_texts(const oq_metadata *m, int index, uint64_t seed, char
 
 /* ---- the way back -------------------------------------------------------------------------------------- */
 
+/* A picture may come from anybody: it says what was made, not where results go or which files are read for it as text. */
+static oq_status check_remembered(oq_env *env, const char *path, const oq_json *options)
+{
+    for (size_t i = 0; i < oq_json_size(options); i++) {
+        const char *key = NULL;
+        const oq_json *value = oq_json_member(options, i, &key);
+        const oq_option_info *row = oq_option_find("generate", key);
+        const char *text = oq_json_string(value);
+        if (row && is_forgotten(row->name))
+            return oq_fail(env, OQ_E_FORMAT,
+                           "%s: its 'omniq' text has the option '%s', which no picture remembers", path, key);
+        if (row && row->type == OQ_OPTION_SPEC && text && text[0] == '@')
+            return oq_fail(env, OQ_E_FORMAT,
+                           "%s: its 'omniq' text names a file for '%s', where pictures hold the text", path,
+                           key);
+    }
+    return OQ_OK;
+}
+
 oq_status oq_metadata_restore(oq_env *env, const char *path, oq_options *options, oq_json **remembered)
 {
     char *text = NULL;
@@ -193,6 +214,7 @@ oq_status oq_metadata_restore(oq_env *env, const char *path, oq_options *options
     if (st == OQ_OK) st = oq_json_parse(env, text, strlen(text), path, remembered);
     if (st == OQ_OK && !oq_json_get(*remembered, "options"))
         st = oq_fail(env, OQ_E_FORMAT, "%s: its 'omniq' text has no options", path);
+    if (st == OQ_OK) st = check_remembered(env, path, oq_json_get(*remembered, "options"));
     if (st == OQ_OK) st = oq_options_set_defaults(options, oq_json_get(*remembered, "options"), path);
     oq_free(env, text);
     if (st == OQ_OK) return OQ_OK;

@@ -1,0 +1,65 @@
+/* test_metadata.c -- a picture's options are taken from it as far as pictures remember any: a stranger's names no file that is
+ * written or read as text. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "engine/command.h"
+#include "media/image.h"
+#include "support/scratch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static oq_status restore(oq_env *env, const char *members, oq_options **options)
+{
+    static const uint8_t pixels[3];
+    char path[1100], text[512];
+    oq_json *remembered = NULL;
+    snprintf(path, sizeof path, "%s/stranger.png", scratch_dir(OMNIQ_BINARY_DIR, "metadata"));
+    snprintf(text, sizeof text, "{\"options\": {%s}}", members);
+    const oq_image_text entry = {"omniq", text};
+    oq_env_clear(env);
+    assert_int_equal(oq_image_write(env, path, 1, 1, pixels, &entry, 1), OQ_OK);
+    assert_int_equal(oq_options_new(env, "generate", options), OQ_OK);
+    const oq_status st = oq_metadata_restore(env, path, *options, &remembered);
+    oq_json_free(remembered);
+    return st;
+}
+
+static void test_only_what_pictures_remember(void **state)
+{
+    static const struct {
+        const char *members, *text;
+    } rows[] = {
+        {"\"prompt\": [\"x\"], \"output\": \"/somewhere/else.png\"",
+         "its 'omniq' text has the option 'output', which no picture remembers"},
+        {"\"o\": \"/somewhere/else.png\"", "the option 'o', which no picture remembers"},
+        {"\"prompt_file\": \"/somewhere/else.txt\"", "the option 'prompt_file', which no picture remembers"},
+        {"\"trace\": \"/somewhere/else.safetensors\"", "the option 'trace'"},
+        {"\"quantization\": \"@/somewhere/else.json\"",
+         "its 'omniq' text names a file for 'quantization', where pictures hold the text"},
+    };
+    oq_env *env = NULL;
+    oq_options *options = NULL;
+    (void)state;
+    assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        assert_int_equal(restore(env, rows[i].members, &options), OQ_E_FORMAT);
+        if (!strstr(oq_env_error(env), rows[i].text)) fail_msg("%zu: %s", i, oq_env_error(env));
+        oq_options_free(options);
+    }
+    assert_int_equal(restore(env, "\"prompt\": [\"@x\"], \"negative-prompt\": \"@y\", \"seed\": 3", &options),
+                     OQ_OK);
+    assert_string_equal(oq_options_text(options, "negative-prompt", ""), "@y");
+    oq_options_free(options);
+    oq_env_free(env);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_only_what_pictures_remember)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
