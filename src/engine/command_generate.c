@@ -158,9 +158,6 @@ static oq_status prepare(run *r)
     OQ_TRY(oq_model_prepare(r->env, r->options, &r->model));
     OQ_TRY(oq_request_make(r->env, r->model, r->options, &r->arena, &r->request));
     explain_defaults(r);
-    if (r->request.negative && *r->request.negative && r->request.guidance <= 0)
-        oq_log(r->env, OQ_LOG_WARN, "the negative prompt has no effect: the guidance scale is %.7g",
-               r->request.guidance);
     r->n_images = r->request.n_prompts * r->request.images_per_prompt;
     OQ_TRY(name_previews(r));
     OQ_TRY(name_outputs(r));

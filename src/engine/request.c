@@ -115,6 +115,30 @@ static oq_status check_takes(oq_env *env, const oq_model *model, const oq_option
     return OQ_OK;
 }
 
+/* What guidance alone would use, of a family that is guided by the guidance scale. */
+static oq_status check_guidance(oq_env *env, const oq_model *model, const oq_options *options,
+                                const oq_request *r)
+{
+    static const char *const rows[] = {"negative-prompt", "guidance-scale-2", "cfg-normalization",
+                                       "cfg-truncation"};
+    const unsigned takes = model->type->takes;
+    const double least = takes & OQ_GUIDED_ABOVE_1 ? 1 : 0;
+    if (!(takes & (OQ_GUIDED_ABOVE_0 | OQ_GUIDED_ABOVE_1))) return OQ_OK;
+    for (size_t i = 0; i < OQ_COUNT(rows) && !(r->guidance > least); i++) {
+        const char *text = oq_options_text(options, rows[i], NULL);
+        if (!oq_options_given(options, rows[i]) || (text && !*text)) continue;
+        return oq_fail(env, OQ_E_ARG,
+                       "a %s has no effect with guidance scale %.7g: give --guidance-scale above %g",
+                       i == 0 ? "negative prompt" : rows[i], r->guidance, least);
+    }
+    if (r->guidance > least && (takes & OQ_GUIDED_IF_ASKED) && !r->negative &&
+        oq_options_given(options, "guidance-scale"))
+        oq_log(env, OQ_LOG_WARN,
+               "guidance scale %.7g has no effect without a negative prompt: give --negative-prompt ' '",
+               r->guidance);
+    return OQ_OK;
+}
+
 static oq_status copy_image(oq_env *env, const char *path, oq_arena *arena, oq_image *out)
 {
     oq_image image = {0};
@@ -239,6 +263,7 @@ oq_status oq_request_make(oq_env *env, const oq_model *model, const oq_options *
     OQ_TRY(collect_prompts(env, options, arena, out));
     OQ_TRY(collect_images(env, model, options, arena, out));
     size_by_image(model, options, &d, out);
+    OQ_TRY(check_guidance(env, model, options, out));
     const char *sigmas = text_of(model, options, "sigmas", NULL);
     if (sigmas) OQ_TRY(parse_sigmas(env, sigmas, arena, out));
     OQ_TRY(oq_plan_check_steps(model->plan, out->steps));

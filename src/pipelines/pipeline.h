@@ -44,7 +44,10 @@ enum {
     OQ_TAKES_TRUE_CFG = 1u << 5,   /* true-cfg-scale */
     OQ_TAKES_STRENGTH = 1u << 6,   /* strength: how far an image is left behind */
     OQ_TAKES_IMAGES = 1u << 7,     /* more than one image */
-    OQ_SIZED_BY_IMAGE = 1u << 8    /* the first image's size is the default, cut to multiples */
+    OQ_SIZED_BY_IMAGE = 1u << 8,   /* the first image's size is the default, cut to multiples */
+    OQ_GUIDED_ABOVE_0 = 1u << 9,   /* a guidance-scale above 0 takes a second forward against the negative prompt */
+    OQ_GUIDED_ABOVE_1 = 1u << 10,  /* one above 1 does */
+    OQ_GUIDED_IF_ASKED = 1u << 11  /* and only where there is a negative prompt */
 };
 
 typedef struct oq_output { /* what run fills: host memory that the caller sized */

@@ -84,7 +84,7 @@ const oq_pipeline_type oq_pipeline_qwen_image = {
     .help = "Qwen-Image; the guidance scale works with a negative prompt (give \" \" for none), at the cost "
             "of two "
             "forward passes a step.",
-    .takes = OQ_TAKES_IMAGE | OQ_TAKES_STRENGTH,
+    .takes = OQ_TAKES_IMAGE | OQ_TAKES_STRENGTH | OQ_GUIDED_ABOVE_1 | OQ_GUIDED_IF_ASKED,
     .components = components,
     .n_components = OQ_COUNT(components),
     .recipes = recipes,

@@ -145,7 +145,7 @@ const oq_pipeline_type oq_pipeline_qwen_image_edit = {
     .help = "Qwen-Image-Edit: a picture and what to change in it; the text encoder sees the picture. The "
             "guidance scale works "
             "with a negative prompt (give \" \" for none), at the cost of two forward passes a step.",
-    .takes = OQ_TAKES_IMAGE | OQ_NEEDS_IMAGE | OQ_SIZED_BY_IMAGE,
+    .takes = OQ_TAKES_IMAGE | OQ_NEEDS_IMAGE | OQ_SIZED_BY_IMAGE | OQ_GUIDED_ABOVE_1 | OQ_GUIDED_IF_ASKED,
     .components = components,
     .n_components = OQ_COUNT(components),
     .recipes = recipes,
@@ -168,7 +168,8 @@ const oq_pipeline_type oq_pipeline_qwen_image_edit_plus = {
             "what to make of them. "
             "The guidance scale works with a negative prompt (give \" \" for none), at the cost of two "
             "forward passes a step.",
-    .takes = OQ_TAKES_IMAGE | OQ_TAKES_IMAGES | OQ_NEEDS_IMAGE | OQ_SIZED_BY_IMAGE,
+    .takes = OQ_TAKES_IMAGE | OQ_TAKES_IMAGES | OQ_NEEDS_IMAGE | OQ_SIZED_BY_IMAGE | OQ_GUIDED_ABOVE_1 |
+             OQ_GUIDED_IF_ASKED,
     .components = components,
     .n_components = OQ_COUNT(components),
     .recipes = recipes,

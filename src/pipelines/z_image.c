@@ -92,7 +92,7 @@ const oq_pipeline_type oq_pipeline_z_image = {
     .n_components = OQ_COUNT(components),
     .recipes = recipes,
     .defaults = {.steps = 8, .guidance = 0.0, .max_sequence_length = 512, .multiple_px = 16},
-    .takes = OQ_TAKES_IMAGE | OQ_TAKES_STRENGTH | OQ_SIZED_BY_IMAGE,
+    .takes = OQ_TAKES_IMAGE | OQ_TAKES_STRENGTH | OQ_SIZED_BY_IMAGE | OQ_GUIDED_ABOVE_0,
     .prompt_before = Z_IMAGE_BEFORE,
     .prompt_after = Z_IMAGE_AFTER,
     .self_bytes = sizeof(z_image),

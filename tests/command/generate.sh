@@ -109,6 +109,9 @@ expect 0 '' generate --from a.png -q -s 8 -o repeat.png
 expect 0 '' compare repeat.png b.png
 says 'PSNR inf dB'
 expect 1 'bare.png' generate --from bare.png
+generate -s 7 -n '@red' --guidance-scale 3 -o at.png
+expect 0 '' generate --from at.png -q -o repeat.png
+check 'a text that begins with @ is a text' cmp repeat.png at.png
 expect 1 'missing.png' generate --from missing.png
 generate -s 7 -b 2 --batch-noise shared -o shared.png
 expect 0 '' generate --from shared_2.png -q -o reshared.png
@@ -125,7 +128,8 @@ expect 0 '' generate -m "$model" -p '' $quick -o noword.png
 
 # guidance, schedule
 generate -s 7 --guidance-scale 3 -n 'red' -o guided.png
-expect 0 'warning: the negative prompt has no effect' generate -m "$model" -p x -n red -W 64 -H 64 --steps 1 -o n.png
+expect 2 'a negative prompt has no effect with guidance scale 0: give --guidance-scale above 0' generate -m "$model" \
+    -p x -n red -W 64 -H 64 --steps 1 -o n.png
 generate -s 7 --sigmas 1,0.5 -o sigmas.png
 expect 2 'does not fall' generate -m "$model" -p x --sigmas 0.5,1
 expect 2 'not a number' generate -m "$model" -p x --sigmas 1,x
