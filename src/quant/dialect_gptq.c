@@ -5,6 +5,7 @@
 
 #include "base/regex.h"
 
+#include <stdio.h>
 #include <string.h>
 
 extern const oq_method oq_method_gptq;
@@ -87,7 +88,15 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
 static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
                      size_t *name_length, int64_t *n, int64_t *k)
 {
-    const oq_packed_layout layout = read_layout(declared, NULL);
+    char name[1024];
+    const oq_json *override = NULL;
+    bool left_out = false;
+    oq_packed_layout layout = read_layout(declared, NULL);
+    if (!oq_packed_layer_of(&layout, ckpt, t, name_length, n, k) || *name_length >= sizeof name) return false;
+    snprintf(name, sizeof name, "%.*s", (int)*name_length, t->name);
+    if (find_override(ckpt->arena.env, declared, name, &override, &left_out) != OQ_OK) return false;
+    layout = read_layout(declared,
+                         override); /* words along the columns hold as many as the layer's own bits say */
     return oq_packed_layer_of(&layout, ckpt, t, name_length, n, k);
 }
 

@@ -70,6 +70,23 @@ static int spell_autoround_awq(const oq_write_layer *l, oq_spelled out[OQ_LAYOUT
     return fits(l) && l->scheme.weight->int_bits == 4 && l->n % 8 == 0 ? spell_awq(l, out) : 0;
 }
 
+/* What a layer is: of integers, or in MX with activations of its own bits. */
+static void put_kind(oq_json *o, const oq_format *f)
+{
+    const bool mx = !f->int_bits;
+    const int bits = !mx ? f->int_bits : f == &oq_format_mxfp8 ? 8 : 4;
+    oq_json_set(o, "bits", oq_json_new_int(bits));
+    oq_json_set(o, "data_type", oq_json_new_string(mx ? "mx_fp" : "int"));
+    oq_json_set(o, "group_size", oq_json_new_int(f->block_k));
+    oq_json_set(o, "sym", oq_json_new_bool(oq_write_symmetric(f)));
+    if (!mx) return;
+    oq_json_set(o, "act_bits", oq_json_new_int(bits));
+    oq_json_set(o, "act_data_type", oq_json_new_string("mx_fp"));
+    oq_json_set(o, "act_group_size", oq_json_new_int(32));
+    oq_json_set(o, "act_sym", oq_json_new_bool(true));
+    oq_json_set(o, "act_dynamic", oq_json_new_bool(true));
+}
+
 /* Layers that stay plain, or differ from the first, by name. */
 static oq_json *extra_config(const oq_write_component *c)
 {
@@ -85,9 +102,7 @@ static oq_json *extra_config(const oq_write_component *c)
         const oq_format *f = c->layers[i].scheme.weight;
         if (f == first) continue;
         oq_json *o = oq_json_new_object();
-        oq_json_set(o, "bits", oq_json_new_int(f->int_bits));
-        oq_json_set(o, "group_size", oq_json_new_int(f->block_k));
-        oq_json_set(o, "sym", oq_json_new_bool(oq_write_symmetric(f)));
+        put_kind(o, f);
         oq_json_set(extra, c->layers[i].name, o);
     }
     return extra;
@@ -96,22 +111,10 @@ static oq_json *extra_config(const oq_write_component *c)
 static oq_json *config_of(const oq_write_component *c, const char *packing)
 {
     const oq_format *f = c->layers[0].scheme.weight;
-    const bool mx = !f->int_bits;
-    const int bits = !mx ? f->int_bits : f == &oq_format_mxfp8 ? 8 : 4;
     oq_json *o = oq_json_new_object();
     oq_json_set(o, "quant_method", oq_json_new_string("auto-round"));
-    oq_json_set(o, "packing_format", oq_json_new_string(mx ? "auto_round:llm_compressor" : packing));
-    oq_json_set(o, "bits", oq_json_new_int(bits));
-    oq_json_set(o, "data_type", oq_json_new_string(mx ? "mx_fp" : "int"));
-    oq_json_set(o, "group_size", oq_json_new_int(f->block_k));
-    oq_json_set(o, "sym", oq_json_new_bool(oq_write_symmetric(f)));
-    if (mx) {
-        oq_json_set(o, "act_bits", oq_json_new_int(bits));
-        oq_json_set(o, "act_data_type", oq_json_new_string("mx_fp"));
-        oq_json_set(o, "act_group_size", oq_json_new_int(32));
-        oq_json_set(o, "act_sym", oq_json_new_bool(true));
-        oq_json_set(o, "act_dynamic", oq_json_new_bool(true));
-    }
+    oq_json_set(o, "packing_format", oq_json_new_string(f->int_bits ? packing : "auto_round:llm_compressor"));
+    put_kind(o, f);
     oq_json *extra = extra_config(c);
     if (oq_json_size(extra))
         oq_json_set(o, "extra_config", extra);
