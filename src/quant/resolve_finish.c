@@ -68,6 +68,12 @@ static oq_status fail_unmatched(oq_env *env, const oq_resolved *resolved, const 
     const bool plain_text = strncmp(pattern, "re:", 3) != 0 && !strpbrk(pattern, "*?[");
     for (size_t i = 0; plain_text && i < n_names; i++) offer_runs(&best, names[i]);
     for (size_t i = 0; plain_text && i < resolved->n_parts; i++) offer_runs(&best, resolved->parts[i]);
+    if (strcmp(best.run, pattern) == 0) /* layers of a component that the request does not reach */
+        return oq_fail(
+            env, OQ_E_CONFIG,
+            "ignored_layers entry '%s' means layers like '%s', which the request that it stands in does not "
+            "quantize",
+            pattern, best.layer);
     if (best.run[0])
         return oq_fail(env, OQ_E_CONFIG,
                        "ignored_layers entry '%s' matches no layer; nearest is '%s' as in '%s'", pattern,
