@@ -296,6 +296,8 @@ static void wrong_requests_get_their_sentence(void **state)
         {"{\"prompt\":\"a\",\"background\":\"transparent\"}", 400, "background", "no transparency"},
         {"{\"prompt\":\"a\",\"n\":0}", 400, "n", "batch-count"},
         {"{\"prompt\":\"a\",\"n\":2.5}", 400, "n", "whole number"},
+        {"{\"prompt\":\"a\",\"negative_prompt\":\"b\"}", 400, NULL,
+         "a negative prompt has no effect with guidance scale 0"},
     };
     world *w = *state;
     start_toybox(w);
@@ -310,6 +312,10 @@ static void wrong_requests_get_their_sentence(void **state)
         assert_string_equal(oq_json_string(oq_json_get(error, "type")), "invalid_request_error");
         oq_json_free(json);
     }
+    oq_json_free(http_post_json(w->env, &w->server, IMAGES, /* a text, not the name of a file */
+                                "{\"prompt\":\"a\",\"size\":\"32x32\",\"steps\":1,\"guidance_scale\":2,"
+                                "\"negative_prompt\":\"@/nowhere\"}",
+                                200));
     oq_json_free(http_post_json(w->env, &w->server, "/v1/images/edits", "{\"prompt\":\"a\"}", 400));
     oq_json_free(
         http_post_json(w->env, &w->server, "/v1/images/edits", "{\"prompt\":\"a\",\"image\":null}", 400));
