@@ -231,7 +231,8 @@ static void test_unmatched(void **state)
         w, "{\"method\": \"fp8\", \"ignored_layers\": [\"*.nothing\"]}", OQ_E_CONFIG,
         "'*.nothing' matches no layer; layers are named like 'transformer.layers.0.attention.to_qkv'");
     refuse_plan(w, "{\"transformer\": {\"method\": \"fp8\", \"ignored_layers\": [\"down_proj\"]}}",
-                OQ_E_CONFIG, "'down_proj' means layers like 'text_encoder.|the request that it stands in does not");
+                OQ_E_CONFIG,
+                "'down_proj' means layers like 'text_encoder.|the request that it stands in does not");
     refuse_plan(w, "{\"transformer\": \"int8\", \"transformer.layers.7\": \"fp8\"}", OQ_E_CONFIG,
                 "quantization_config names 'transformer.layers.7', which begins no layer's name|nearest is "
                 "'transformer.layers.0'");
