@@ -1,5 +1,6 @@
 /* format_list.c -- the index of the room: every format, once. */
 #include "format/format.h"
+#include "format/format_e5m2.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,8 @@ const oq_format *const oq_format_list[] = {
     &oq_format_fp8_e4m3_channel,
     &oq_format_fp8_e4m3_block128,
     &oq_format_fp8_e4m3_group128,
+    &oq_format_fp8_e5m2_tensor,
+    &oq_format_fp8_e5m2_channel,
     &oq_format_int8_tensor,
     &oq_format_int8_channel,
     &oq_format_int8_scb,

@@ -10,6 +10,7 @@
 #include "quant/torchao_int4.h"
 
 #include "base/names.h"
+#include "format/format_e5m2.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,16 @@ static const oq_scaled_spelling fp8 = {
     .input_names = "input_scale,scale_input",
     .spare_names = "comfy_quant",
     .unit_input_means_none = true,
+};
+
+/* Activations stay as they are: no machine multiplies e5m2 by e5m2. */
+static const oq_scaled_spelling e5m2 = {
+    .code = &oq_dtype_f8_e5m2,
+    .tensor = &oq_format_fp8_e5m2_tensor,
+    .channel = &oq_format_fp8_e5m2_channel,
+    .scale_names = "weight_scale,scale_weight",
+    .input_names = "input_scale,scale_input",
+    .spare_names = "comfy_quant",
 };
 
 /* Their codes' rows may be rotated: each run of so many columns by the matrix of oq_rotate. */
@@ -257,18 +268,28 @@ static bool file_is_full_precision(const oq_ckpt *ckpt)
     return false;
 }
 
+/* By its codes. */
+static const oq_scaled_spelling *spelling_of(const oq_ckpt *ckpt, const char *name)
+{
+    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
+    return t && t->dtype == int8.code ? &int8 : t && t->dtype == e5m2.code ? &e5m2 : &fp8;
+}
+
 static oq_status check_format(oq_env *env, const oq_ckpt *ckpt, const oq_json *word, const char *name)
 {
     const char *format = oq_json_string(oq_json_get(word, "format"));
     const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
-    const bool is_int8 = strcmp(format, "int8_tensorwise") == 0;
-    if (!is_int8 && strcmp(format, "float8_e4m3fn") != 0)
+    const oq_dtype *code = strcmp(format, "int8_tensorwise") == 0 ? int8.code
+                           : strcmp(format, "float8_e5m2") == 0   ? e5m2.code
+                           : strcmp(format, "float8_e4m3fn") == 0 ? fp8.code
+                                                                  : NULL;
+    if (!code)
         return oq_fail(env, OQ_E_UNSUPPORTED,
                        "layer '%s' is in ComfyUI's format '%s', which is not in this build yet; "
-                       "'float8_e4m3fn', 'int8_tensorwise', 'mxfp8', 'nvfp4', 'convrot_w4a4', "
+                       "'float8_e4m3fn', 'float8_e5m2', 'int8_tensorwise', 'mxfp8', 'nvfp4', 'convrot_w4a4', "
                        "'asym_w4a8_int8', 'svdquant_w4a4' and 'awq_w4a16' are",
                        name, format);
-    if (t && t->dtype == (is_int8 ? int8.code : fp8.code)) return OQ_OK;
+    if (t && t->dtype == code) return OQ_OK;
     return oq_fail(env, OQ_E_FORMAT,
                    "layer '%s' is said to be in ComfyUI's format '%s', but '%s.weight' is %s", name, format,
                    name, t ? t->type_name : "missing");
@@ -317,15 +338,14 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
 static oq_status locate_bytes(const oq_comfy_layer *l, const oq_declared *declared, oq_part_source *out,
                               bool *found)
 {
-    const oq_ckpt_tensor *t = oq_scaled_find(l->ckpt, l->name, "weight");
-    const bool is_int8 = t && t->dtype == int8.code;
+    const oq_scaled_spelling *spelling = spelling_of(l->ckpt, l->name);
     oq_scaled_rules rules = {.act = OQ_SCALED_ACT_FILE};
     int32_t rotate = 0;
-    if (oq_comfy_flag(l->word, "full_precision_matrix_mult") || file_is_full_precision(l->ckpt))
+    if (oq_comfy_flag(l->word, "full_precision_matrix_mult") || file_is_full_precision(l->ckpt) ||
+        spelling == &e5m2)
         rules.act = OQ_SCALED_ACT_NONE;
-    if (is_int8 && oq_comfy_flag(l->word, "convrot")) OQ_TRY(oq_comfy_rotation(l, &rotate));
-    OQ_TRY(oq_scaled_locate(l->env, is_int8 ? &int8 : &fp8, &rules, declared, l->ckpt, l->name, l->n, l->k,
-                            out, found));
+    if (spelling == &int8 && oq_comfy_flag(l->word, "convrot")) OQ_TRY(oq_comfy_rotation(l, &rotate));
+    OQ_TRY(oq_scaled_locate(l->env, spelling, &rules, declared, l->ckpt, l->name, l->n, l->k, out, found));
     out->rotate = *found ? rotate : 0;
     return OQ_OK;
 }

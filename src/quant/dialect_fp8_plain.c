@@ -1,7 +1,9 @@
-/* dialect_fp8_plain.c -- files whose weights were only cast to FP8: e4m3 codes and no scale anywhere, so a code is its
+/* dialect_fp8_plain.c -- files whose weights were only cast to FP8: codes (e4m3 or e5m2) and no scale anywhere, so a code is its
  * value. Activations stay as they are. */
 #include "quant/dialect_comfy.h"
 #include "quant/scaled_planes.h"
+
+#include "format/format_e5m2.h"
 
 #include <string.h>
 
@@ -16,11 +18,15 @@ static bool speaks_of_scale(const char *name)
            strcmp(leaf, "scale_input") == 0;
 }
 
+static bool is_fp8(const oq_dtype *t)
+{
+    return t == &oq_dtype_f8_e4m3 || t == &oq_dtype_f8_e5m2;
+}
+
 static bool is_cast(const oq_ckpt_tensor *t)
 {
     const size_t n = strlen(t->name), m = strlen(".weight");
-    return t->dtype == &oq_dtype_f8_e4m3 && t->n_dims == 2 && n > m &&
-           strcmp(t->name + n - m, ".weight") == 0;
+    return is_fp8(t->dtype) && t->n_dims == 2 && n > m && strcmp(t->name + n - m, ".weight") == 0;
 }
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
@@ -46,13 +52,15 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
 {
     const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
     (void)declared;
-    *found = t && t->dtype == &oq_dtype_f8_e4m3;
+    *found = t && is_fp8(t->dtype);
     if (!*found) return OQ_OK;
     if (t->n_dims != 2 || t->dim[0] != n || t->dim[1] != k)
         return oq_fail(env, OQ_E_FORMAT,
                        "tensor '%s' has %lld values in %d dimensions, its layer needs [%lld, %lld]", t->name,
                        (long long)t->elems, t->n_dims, (long long)n, (long long)k);
-    *out = (oq_part_source){.format = &oq_format_fp8_e4m3_tensor, .act_scale = OQ_ACT_NONE};
+    *out = (oq_part_source){.format = t->dtype == &oq_dtype_f8_e5m2 ? &oq_format_fp8_e5m2_tensor
+                                                                    : &oq_format_fp8_e4m3_tensor,
+                            .act_scale = OQ_ACT_NONE};
     out->plane[OQ_PLANE_DATA].tensor = t;
     out->plane[OQ_PLANE_SCALE] = (oq_plane_source){.tensor = t, .fix = fix_one};
     return OQ_OK;
@@ -60,7 +68,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
 
 const oq_dialect oq_dialect_fp8_plain = {
     .name = "fp8_plain",
-    .help = "weight (e4m3) without any scale: a cast checkpoint",
+    .help = "weight (e4m3 or e5m2) without any scale: a cast checkpoint",
     .method = &oq_method_fp8,
     .detect = detect,
     .read = oq_declared_read,

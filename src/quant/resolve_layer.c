@@ -5,6 +5,7 @@
 
 #include "base/names.h"
 #include "base/size.h"
+#include "format/format_e5m2.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -197,7 +198,9 @@ static const oq_format *whole_format(const decision *d)
     }
     if (l->n_parts == 1) return whole;
     if (is_per_tensor(whole))
-        return whole->element == &oq_dtype_i8 ? &oq_format_int8_channel : &oq_format_fp8_e4m3_channel;
+        return whole->element == &oq_dtype_i8        ? &oq_format_int8_channel
+               : whole->element == &oq_dtype_f8_e5m2 ? &oq_format_fp8_e5m2_channel
+                                                     : &oq_format_fp8_e4m3_channel;
     if (whole == &oq_format_nvfp4) return &oq_format_nvfp4_rows;
     return whole == &oq_format_nvfp4_inverse ? &oq_format_nvfp4_inverse_rows : whole;
 }

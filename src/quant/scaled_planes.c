@@ -194,7 +194,7 @@ static bool codes_are_zero(const part *p, const oq_format *f, int64_t i)
     const int64_t rows = f->block_n ? f->block_n : p->n, cols = f->block_k ? f->block_k : p->k;
     const int64_t per_row = oq_ceil_div(p->k, cols);
     const int64_t r0 = i / per_row * rows, c0 = i % per_row * cols;
-    const uint8_t ignore = p->spelling->code == &oq_dtype_f8_e4m3 ? 0x7f : 0xff;
+    const uint8_t ignore = p->spelling->code->floating ? 0x7f : 0xff;
     for (int64_t r = r0; r < oq_min_i64(r0 + rows, p->n); r++)
         for (int64_t c = c0; c < oq_min_i64(c0 + cols, p->k); c++)
             if (p->weight->data[r * p->k + c] & ignore) return false;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Layers in ComfyUI's formats awq_w4a16, convrot_w4a4, asym_w4a8_int8, svdquant_w4a4 and nvfp4 with factors of its input -> cases/comfy:
+"""Layers in ComfyUI's formats float8_e5m2, awq_w4a16, convrot_w4a4, asym_w4a8_int8, svdquant_w4a4 and nvfp4 with factors of its input ->
+cases/comfy:
 tensors as its loader takes them, with the values (those of rotated layers still rotated, of svdquant_w4a4 the residual) and products of
 comfy-kitchen's own plain torch. Nobody quantizes with awq_w4a16 and svdquant_w4a4 (the classes only load), so their numbers are random.
 Made with comfy-kitchen 0.2.40: pip install comfy-kitchen torch safetensors."""
@@ -113,7 +114,16 @@ def nvfp4(g, k, static, word):
     return tensors, word, values, x, x_in @ values.T
 
 
+def e5m2(g, k, per_row):
+    w, x = torch.randn(N, k, generator=g) * 0.05, torch.randn(5, k, generator=g)
+    scale = (w.abs().amax(1) if per_row else w.abs().amax()) / 57344
+    codes = (w / (scale[:, None] if per_row else scale)).to(torch.float8_e5m2)
+    values = codes.float() * (scale[:, None] if per_row else scale)
+    return {"weight": codes, "weight_scale": scale}, {}, values, x, x @ values.T
+
+
 CASES = {
+    "float8_e5m2": {"whole": lambda g: e5m2(g, 48, False), "rows": lambda g: e5m2(g, 64, True)},
     "awq_w4a16": {
         "mod_g64": lambda g: awq(g, 64, torch.bfloat16, {}),
         "mod_g32": lambda g: awq(g, 32, torch.float16, {"group_size": 32}),

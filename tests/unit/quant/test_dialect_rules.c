@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "format/format_e5m2.h"
+
 #include "support/dialect_world.h"
 
 #include <string.h>
@@ -474,6 +476,13 @@ static void test_evidence(void **state)
     assert_null(w->resolved->components[0].dialect);
     memory_ckpt_remove(&w->ckpt, "b.weight_scale");
     accept(w, NULL, &oq_format_fp8_e4m3_tensor, OQ_ACT_NONE);
+    start(w, &oq_dtype_f8_e5m2); /* cast; then with a scale, whose name is ComfyUI's */
+    accept(w, NULL, &oq_format_fp8_e5m2_tensor, OQ_ACT_NONE);
+    add(w, "a.scale_weight", &oq_dtype_f32, row_scales, N);
+    accept(w, NULL, &oq_format_fp8_e5m2_channel, OQ_ACT_NONE);
+    comfy_word(w, "{\"format\": \"float8_e4m3fn\"}");
+    refuse(w, NULL, OQ_E_FORMAT,
+           "layer 'a' is said to be in ComfyUI's format 'float8_e4m3fn', but 'a.weight' is F8_E5M2");
 }
 
 int main(void)

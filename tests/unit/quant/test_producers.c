@@ -294,6 +294,7 @@ static const struct {
      "tensors 'l.weight_scale' and 'l.scale_weight' are two scales of one weight"},
     {"Q15_comfy_quant_unknown", OQ_E_UNSUPPORTED,
      "layer 'l' is in ComfyUI's format 'int3_magic', which is not in this build yet; 'float8_e4m3fn', "
+     "'float8_e5m2', "
      "'int8_tensorwise', 'mxfp8', 'nvfp4', 'convrot_w4a4', 'asym_w4a8_int8', 'svdquant_w4a4' and 'awq_w4a16' "
      "are"},
 };
