@@ -26,6 +26,13 @@ static inline uint16_t oq_block_u16(const uint8_t *at)
     return x;
 }
 
+static inline uint32_t oq_block_u32(const uint8_t *at)
+{
+    uint32_t x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
 static inline float oq_block_f16(const uint8_t *at)
 {
     return oq_f16_to_f32(oq_block_u16(at));

@@ -127,14 +127,23 @@ static const char *run_twice(kcheck *kc, kc_row *row, const oq_linear_kernel *ke
     return same ? NULL : "one thread gives other bits than all";
 }
 
+/* Does it take x in fixed point? */
+static bool fixed(const oq_linear_kernel *kernel, int64_t m)
+{
+    return strstr(kernel->name, "_ai16_") && m <= OQ_PANEL_FEW;
+}
+
 /* Does the kernel round weights to bf16 first? */
-static bool rounds(const oq_linear_kernel *kernel, const oq_linear_spec *spec, const oq_dtype *x, int64_t m)
+static bool rounds(const oq_device *device, const oq_linear_kernel *kernel, const oq_linear_spec *spec,
+                   const oq_dtype *x, int64_t m)
 {
 #if defined(__x86_64__) || defined(__aarch64__)
     if (strstr(kernel->name, "_wany_abf16_") && x == &oq_dtype_bf16)
         return oq_panel_any_pairs_rounds(spec, m);
+    if (strstr(kernel->name, "_wany_ai16_") && x == &oq_dtype_bf16 && device->features & OQ_CPU_AVX512BF16)
+        return !fixed(kernel, m) && oq_panel_any_pairs_rounds(spec, m);
 #endif
-    (void)kernel, (void)spec, (void)x, (void)m;
+    (void)device, (void)kernel, (void)spec, (void)x, (void)m;
     return false;
 }
 
@@ -158,7 +167,8 @@ static void check_shape(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel,
               oq_scheme_is_bare(scheme) && scheme->act_scale != OQ_ACT_DYNAMIC_GROUP;
     kc_linear_weight(kc, &rng, &p, class, all_codes);
     kc_linear_input(kc, &rng, &p, class, variant);
-    p.rounded = rounds(kernel, &p.spec, p.x.t.dtype, p.s.m);
+    p.rounded = rounds(kc->device, kernel, &p.spec, p.x.t.dtype, p.s.m);
+    p.fixed = fixed(kernel, p.s.m);
     kc_linear_expect(kc, &p);
     p.packed = kc_buf_new(kc, kernel->packed_bytes(&p.spec), 0);
     p.scratch = kc_buf_new(kc, kernel->scratch_bytes(&p.spec, p.s.m), 0);

@@ -17,6 +17,7 @@ typedef struct kc_linear {
     oq_planes view;
     bool has_bias, exact;
     bool rounded;         /* weights are rounded to bf16 first */
+    bool fixed;           /* x is in fixed point */
     double *want, *bound; /* [m, n] */
 } kc_linear;
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "cpu/linear/linear_fixed.h"
 #include "format/float4.h"
 #include "format/float8.h"
 
@@ -229,6 +230,23 @@ static double branch_at(const kc_linear *p, const float *x, int64_t i, int64_t j
     return y;
 }
 
+/* How far the product of row i of x and row j of W may be off because x is in fixed point: half a step of each run. */
+static double fixed_error(const kc_linear *p, const operand *x, const operand *w, int64_t i, int64_t j)
+{
+    enum { RUN = 32 };
+    const double loss = p->x.t.dtype == &oq_dtype_bf16 ? (double)FIXED_LOSS_16 : (double)FIXED_LOSS_24;
+    double error = 0.0;
+    for (int64_t l = 0; p->fixed && l < p->s.k; l += RUN) {
+        double amax = (double)FIXED_LEAST, sum = 0.0;
+        for (int64_t at = l; at < oq_min_i64(l + RUN, p->s.k); at++) {
+            amax = fmax(amax, fabs((double)x->value[i * p->s.k + at]));
+            sum += fabs((double)w->value[j * p->s.k + at] * (double)w->scale[j * p->s.k + at]);
+        }
+        error += amax * loss * sum;
+    }
+    return error;
+}
+
 void kc_linear_expect(kcheck *kc, kc_linear *p)
 {
     const int64_t m = p->s.m, n = p->s.n, k = p->s.k;
@@ -256,6 +274,7 @@ void kc_linear_expect(kcheck *kc, kc_linear *p)
             if (p->exact) sum = codes * (double)x.scale[i * k] * (double)w.scale[j * k];
             const double bias = p->has_bias ? (double)((float *)p->bias.data)[j] : 0.0;
             double error = p->exact ? 4.0 * KC_EPS * fabs(sum) : kc_sum_error(k, abs_sum), branch_error;
+            error += fixed_error(p, &x, &w, i, j);
             sum += branch_at(p, raw, i, j, &branch_error);
             error += branch_error;
             p->want[i * n + j] = sum + bias;

@@ -20,6 +20,8 @@ extern const oq_linear_kernel oq_linear_wfp8_af32_avx2;
 extern const oq_linear_kernel oq_linear_wfp8_afp8_avx2;
 extern const oq_linear_kernel oq_linear_wi8_af32_avx2;
 extern const oq_linear_kernel oq_linear_wany_abf16_avx512bf16;
+extern const oq_linear_kernel oq_linear_wany_ai16_avx512vnni, oq_linear_wany_ai16_avxvnni, oq_linear_wany_ai16_avx2,
+    oq_linear_wany_ai16_dotprod;
 extern const oq_linear_kernel oq_linear_wany_af32_avx512;
 extern const oq_linear_kernel oq_linear_wany_af32_avx2;
 extern const oq_linear_kernel oq_linear_wbf16_abf16_avx512bf16;

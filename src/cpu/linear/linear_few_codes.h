@@ -279,9 +279,9 @@ typedef struct few_piece {
     float table[16];
 } few_piece;
 
-/* Scales (and offsets) of the piece's groups; up to eight more are read. */
+/* Scales (and offsets) of the piece's groups; up to sixteen more are read. */
 typedef struct few_scales {
-    float scale[FEW_SCALES + 8], offset[FEW_SCALES + 8];
+    float scale[FEW_SCALES + 16], offset[FEW_SCALES + 16];
 } few_scales;
 
 /* 2^(byte - 127) of bytes; byte 0 has no exponent, 255 is NaN. */
@@ -342,7 +342,7 @@ static inline void few_scales_of(const few_piece *p, few_scales *out)
         scales_e4m3(out->scale, (const uint8_t *)plane + at, n, global[f == &oq_format_nvfp4 ? 0 : p->row]);
     } else if (f->flat && global) {
         scales_nested(out->scale, (const uint8_t *)plane, at, n, global);
-    } else if (f->flat || f->int_bits == 4) {
+    } else if (f->flat || f->int_bits == 4 || f->int_bits == 8) {
         if (f->scale_type)
             scales_16(out->scale, (const uint16_t *)plane + at, n, f->scale_type);
         else

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "format/dtype.h"
+#include "format/float8.h"
 
 enum { FIXED_BF16 = 2, FIXED_F32 = 3, FIXED_MOST = 3 }; /* planes */
 

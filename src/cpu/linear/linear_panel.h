@@ -169,6 +169,15 @@ OQ_PANEL_ENGINE_DECLARE(i8_dotprod);
 OQ_PANEL_ENGINE_DECLARE(i8_i8mm);
 OQ_PANEL_ENGINE_DECLARE(bf16_bf16);
 OQ_PANEL_ENGINE_DECLARE(any_bf16);
+OQ_PANEL_ENGINE_DECLARE(fixed_avx2);
+OQ_PANEL_ENGINE_DECLARE(fixed_avxvnni);
+OQ_PANEL_ENGINE_DECLARE(fixed_avx512vnni);
+OQ_PANEL_ENGINE_DECLARE(fixed_dotprod);
+/* Weights whose products with up to OQ_PANEL_FEW plain rows of x go through fixed point. */
+bool oq_panel_fixed_avx2_takes(const oq_linear_spec *spec);
+bool oq_panel_fixed_avxvnni_takes(const oq_linear_spec *spec);
+bool oq_panel_fixed_avx512vnni_takes(const oq_linear_spec *spec);
+bool oq_panel_fixed_dotprod_takes(const oq_linear_spec *spec);
 
 /* Does a product of m rows of BF16 round weights to bf16 once? Fewer keep what they are. */
 bool oq_panel_any_pairs_rounds(const oq_linear_spec *spec, int64_t m);

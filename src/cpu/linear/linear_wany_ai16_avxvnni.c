@@ -1,0 +1,8 @@
+/* linear_wany_ai16_avxvnni.c -- weights in codes that are whole numbers, kept as they are; a few rows of activations in
+ * fixed point, 16 bits of BF16 and 24 of F32. */
+#include "cpu/linear/linear_panel.h"
+
+const oq_linear_kernel oq_linear_wany_ai16_avxvnni = {.name = "linear_wany_ai16_avxvnni",
+                                                      .need = OQ_CPU_AVX2 | OQ_CPU_AVXVNNI,
+                                                      .accepts = oq_panel_fixed_avxvnni_takes,
+                                                      OQ_PANEL_ENGINE_FUNCTIONS(fixed_avxvnni)};
