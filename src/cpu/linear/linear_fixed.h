@@ -1,8 +1,7 @@
 /* linear_fixed.h -- x as fixed point, for products of bytes: under a power of two (the step) a run of columns becomes whole
  * numbers of 16 bits, or of 24, and these two or three planes of int8: x = step * (256 * high + low). Products of u8 codes
  * and planes are exact in int32, so x . W costs two byte products (of F32 three) where f32 costs four, and what is lost is
- * half a step, at most FIXED_LOSS_16 (FIXED_LOSS_24) of the run's largest |x|: nothing for BF16 numbers within 2^-8
- * (2^-16) of it.
+ * half a step, at most FIXED_LOSS_16 (FIXED_LOSS_24) of the run's largest |x|: nothing of BF16 numbers within 2^-7 of it.
  *
  * How it is used: step = fixed_step(amax of the run, planes), NaN if amax is not finite; each number becomes
  * fixed_whole(x, 1.0f / step), which is exact arithmetic on powers of two; fixed_low gives the lowest plane, fixed_rest what
