@@ -205,6 +205,50 @@ static void test_choice_at_each_level(void **state)
     }
 }
 
+/* Weights in whole numbers whose rows are units of 256 columns: x meets them in fixed point where bytes are multiplied four at
+ * a time, by AVX2 those of up to six bits. */
+static void test_fixed_point_at_each_level(void **state)
+{
+    oq_env *env = *state;
+    static const oq_format *const formats[] = {&oq_format_q6_k, &oq_format_int4z_g128, &oq_format_int8_g64,
+                                               &oq_format_nf4_b64};
+    static const struct {
+        const char *level, *kernel[OQ_COUNT(formats)];
+    } rows[] = {
+        {"avx2",
+         {"linear_wany_ai16_avx2", "linear_wany_ai16_avx2", "linear_wany_af32_avx2",
+          "linear_wany_af32_avx2"}},
+        {"avxvnni",
+         {"linear_wany_ai16_avxvnni", "linear_wany_ai16_avxvnni", "linear_wany_ai16_avxvnni",
+          "linear_wany_af32_avx2"}},
+        {"avx512",
+         {"linear_wany_af32_avx512", "linear_wany_af32_avx512", "linear_wany_af32_avx512",
+          "linear_wany_af32_avx512"}},
+        {"avx512vnni",
+         {"linear_wany_ai16_avx512vnni", "linear_wany_ai16_avx512vnni", "linear_wany_ai16_avx512vnni",
+          "linear_wany_af32_avx512"}},
+        {"neon",
+         {"linear_wany_af32_neon", "linear_wany_af32_neon", "linear_wany_af32_neon",
+          "linear_wany_af32_neon"}},
+        {"dotprod",
+         {"linear_wany_ai16_dotprod", "linear_wany_ai16_dotprod", "linear_wany_ai16_dotprod",
+          "linear_wany_af32_neon"}},
+    };
+    for (size_t r = 0; r < OQ_COUNT(rows); r++) {
+        oq_device *device = NULL;
+        const oq_status status = oq_backend_cpu.open(env, 0, rows[r].level, &device);
+        oq_env_clear(env);
+        if (status != OQ_OK) continue;
+        for (size_t i = 0; i < OQ_COUNT(formats); i++) {
+            const oq_linear_spec whole = {{.weight = formats[i]}, 64, 512},
+                                 part = {{.weight = formats[i]}, 64, 192};
+            assert_string_equal(oq_backend_cpu.find_linear(device, &whole)->name, rows[r].kernel[i]);
+            assert_null(strstr(oq_backend_cpu.find_linear(device, &part)->name, "_ai16_"));
+        }
+        oq_backend_cpu.close(env, device);
+    }
+}
+
 static void test_linear_list(void **state)
 {
     (void)state;
@@ -264,6 +308,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_device, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_scheme_runs_somewhere, setup, teardown),
         cmocka_unit_test_setup_teardown(test_choice_at_each_level, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fixed_point_at_each_level, setup, teardown),
         cmocka_unit_test(test_linear_list),
         cmocka_unit_test_setup_teardown(test_reference_product, setup, teardown),
     };
