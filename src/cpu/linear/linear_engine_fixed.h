@@ -12,7 +12,7 @@ static int64_t few_rows(const oq_linear_spec *spec)
     return OQ_PANEL_FEW;
 }
 
-static const oq_panel_engine engine = {.mr = 1,
+static const oq_panel_engine engine = {.mr = OQ_PANEL_FEW, /* rows are never cut into blocks */
                                        .nr = NR,
                                        .step = 1,
                                        .pack_step = 0,
