@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cpu/linear/linear_fixed.h"
 #include "cpu/linear/linear_panel.h"
 #include "format/float4.h"
 
@@ -52,6 +53,12 @@ static const kc_linear_shape shapes[] = {
     {16, 40, 1024},
     {1, 4, 6400},
     {17, 6, 512},
+    /* more rows over whole blocks and groups: full and partial tiles, panels and chunks */
+    {18, 65, 256},
+    {23, 37, 768},
+    {29, 64, 512},
+    {205, 33, 1280},
+    {395, 7, 288},
 };
 
 static const struct treatment {
@@ -127,23 +134,37 @@ static const char *run_twice(kcheck *kc, kc_row *row, const oq_linear_kernel *ke
     return same ? NULL : "one thread gives other bits than all";
 }
 
-/* Does it take x in fixed point? */
-static bool fixed(const oq_linear_kernel *kernel, int64_t m)
+/* What the kernel loses by taking x in fixed point; `run` columns of it have one step. 0: it does not. */
+static double fixed_loss(const oq_device *device, const oq_linear_kernel *kernel, const oq_linear_spec *spec,
+                         const oq_dtype *x, int64_t m, int64_t *run, double *times)
 {
-    return strstr(kernel->name, "_ai16_") && m <= OQ_PANEL_FEW;
+    *run = 32;
+    *times = 0.0;
+    if (!strstr(kernel->name, "_ai16_")) return 0.0;
+#if defined(__x86_64__)
+    if (strstr(kernel->name, "_avx512vnni")) {
+        if (oq_panel_whole_multiplies(device, spec, x, m)) {
+            *times = oq_panel_whole_times(spec);
+            return oq_panel_whole_loss(spec, run);
+        }
+        if (!oq_panel_fixed_avx512vnni_takes(spec)) return 0.0;
+    }
+#endif
+    (void)device, (void)spec;
+    return m > OQ_PANEL_FEW ? 0.0 : x == &oq_dtype_bf16 ? (double)FIXED_LOSS_16 : (double)FIXED_LOSS_24;
 }
 
 /* Does the kernel round weights to bf16 first? */
 static bool rounds(const oq_device *device, const oq_linear_kernel *kernel, const oq_linear_spec *spec,
-                   const oq_dtype *x, int64_t m)
+                   const oq_dtype *x, int64_t m, double loss)
 {
 #if defined(__x86_64__) || defined(__aarch64__)
     if (strstr(kernel->name, "_wany_abf16_") && x == &oq_dtype_bf16)
         return oq_panel_any_pairs_rounds(spec, m);
-    if (strstr(kernel->name, "_wany_ai16_") && x == &oq_dtype_bf16 && device->features & OQ_CPU_AVX512BF16)
-        return !fixed(kernel, m) && oq_panel_any_pairs_rounds(spec, m);
+    if (strstr(kernel->name, "_ai16_") && x == &oq_dtype_bf16 && device->features & OQ_CPU_AVX512BF16)
+        return !(loss > 0) && oq_panel_any_pairs_rounds(spec, m);
 #endif
-    (void)device, (void)kernel, (void)spec, (void)x, (void)m;
+    (void)device, (void)kernel, (void)spec, (void)x, (void)m, (void)loss;
     return false;
 }
 
@@ -167,8 +188,8 @@ static void check_shape(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel,
               oq_scheme_is_bare(scheme) && scheme->act_scale != OQ_ACT_DYNAMIC_GROUP;
     kc_linear_weight(kc, &rng, &p, class, all_codes);
     kc_linear_input(kc, &rng, &p, class, variant);
-    p.rounded = rounds(kc->device, kernel, &p.spec, p.x.t.dtype, p.s.m);
-    p.fixed = fixed(kernel, p.s.m);
+    p.loss = fixed_loss(kc->device, kernel, &p.spec, p.x.t.dtype, p.s.m, &p.run, &p.times);
+    p.rounded = rounds(kc->device, kernel, &p.spec, p.x.t.dtype, p.s.m, p.loss);
     kc_linear_expect(kc, &p);
     p.packed = kc_buf_new(kc, kernel->packed_bytes(&p.spec), 0);
     p.scratch = kc_buf_new(kc, kernel->scratch_bytes(&p.spec, p.s.m), 0);
@@ -321,7 +342,7 @@ static void bench_kernel(kcheck *kc, const oq_linear_kernel *kernel)
 /* Kernels for every format: all shapes once for each scheme are enough. */
 static bool takes_all(const oq_linear_kernel *kernel)
 {
-    return strstr(kernel->name, "_wany_") != NULL;
+    return strstr(kernel->name, "_wany_") || strstr(kernel->name, "_wcode_");
 }
 
 void kcheck_linear(kcheck *kc)

@@ -17,7 +17,9 @@ typedef struct kc_linear {
     oq_planes view;
     bool has_bias, exact;
     bool rounded;         /* weights are rounded to bf16 first */
-    bool fixed;           /* x is in fixed point */
+    double loss;          /* x is in fixed point: what of a run's largest |x| may be lost; 0: it is not */
+    int64_t run;          /* columns of such a run */
+    double times;         /* numbers of W's codes are rounded to so many parts of one; 0: they are not */
     double *want, *bound; /* [m, n] */
 } kc_linear;
 

@@ -233,18 +233,36 @@ static double branch_at(const kc_linear *p, const float *x, int64_t i, int64_t j
 /* How far the product of row i of x and row j of W may be off because x is in fixed point: half a step of each run. */
 static double fixed_error(const kc_linear *p, const operand *x, const operand *w, int64_t i, int64_t j)
 {
-    enum { RUN = 32 };
-    const double loss = p->x.t.dtype == &oq_dtype_bf16 ? (double)FIXED_LOSS_16 : (double)FIXED_LOSS_24;
     double error = 0.0;
-    for (int64_t l = 0; p->fixed && l < p->s.k; l += RUN) {
+    for (int64_t l = 0; p->loss > 0 && l < p->s.k; l += p->run) {
         double amax = (double)FIXED_LEAST, sum = 0.0;
-        for (int64_t at = l; at < oq_min_i64(l + RUN, p->s.k); at++) {
+        for (int64_t at = l; at < oq_min_i64(l + p->run, p->s.k); at++) {
             amax = fmax(amax, fabs((double)x->value[i * p->s.k + at]));
             sum += fabs((double)w->value[j * p->s.k + at] * (double)w->scale[j * p->s.k + at]);
         }
-        error += amax * loss * sum;
+        error += amax * p->loss * sum;
     }
     return error;
+}
+
+/* W as table entries rounded to whole parts of one, times their scales. */
+static void round_numbers(const kc_linear *p, operand *w)
+{
+    const oq_format *const f = p->spec.scheme.weight;
+    const int64_t n = p->s.n, k = p->s.k;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t at = 0; at < k; at += OQ_PIECE) {
+            oq_group_piece part;
+            const int64_t count = oq_min_i64(OQ_PIECE, k - at);
+            f->piece(f, &part, &p->view, r, at, count, n, k);
+            for (int64_t i = 0; i < count; i++) {
+                const int64_t code = part.first + i,
+                              group = i < part.lead ? 0 : 1 + (i - part.lead) / f->block_k;
+                const double number = (double)part.table[part.codes[code / 2] >> 4 * (code % 2) & 15];
+                w->value[r * k + at + i] = (float)(rint(number * p->times) / p->times);
+                w->scale[r * k + at + i] = part.scale[group];
+            }
+        }
 }
 
 void kc_linear_expect(kcheck *kc, kc_linear *p)
@@ -257,6 +275,7 @@ void kc_linear_expect(kcheck *kc, kc_linear *p)
         w.value[i] = oq_bf16_round(w.value[i] * w.scale[i]);
         w.scale[i] = 1.0f;
     }
+    if (p->times > 0) round_numbers(p, &w);
     float *const raw = kc_new(kc, (size_t)(m * k) * sizeof *raw);
     kc_matrix_get(&p->x, raw);
     p->want = kc_new(kc, (size_t)(m * n) * sizeof(double));

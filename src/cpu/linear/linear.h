@@ -22,6 +22,7 @@ extern const oq_linear_kernel oq_linear_wi8_af32_avx2;
 extern const oq_linear_kernel oq_linear_wany_abf16_avx512bf16;
 extern const oq_linear_kernel oq_linear_wany_ai16_avx512vnni, oq_linear_wany_ai16_avxvnni, oq_linear_wany_ai16_avx2,
     oq_linear_wany_ai16_dotprod;
+extern const oq_linear_kernel oq_linear_wcode_ai16_avx512vnni;
 extern const oq_linear_kernel oq_linear_wany_af32_avx512;
 extern const oq_linear_kernel oq_linear_wany_af32_avx2;
 extern const oq_linear_kernel oq_linear_wbf16_abf16_avx512bf16;

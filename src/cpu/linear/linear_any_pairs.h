@@ -3,6 +3,7 @@
 #ifndef OQ_CPU_LINEAR_LINEAR_ANY_PAIRS_H
 #define OQ_CPU_LINEAR_LINEAR_ANY_PAIRS_H
 
+#include "cpu/linear/linear_any_fetch.h"
 #include "cpu/linear/linear_panel_any.h"
 
 enum { PAIR_COLUMNS = 16, PAIR_ROW = OQ_PANEL_CHUNK * 2 };
@@ -31,15 +32,6 @@ static void pairs_prologue(const oq_panel_job *job, int64_t row)
         prologue_mx(&job->args->spec->scheme, x, from, k, a);
     else
         memcpy(a, (const uint16_t *)x->data + from * x->ld, (size_t)k * sizeof *a);
-}
-
-/* The columns that come next, on their way into L2 while the product runs on those at hand. */
-static void fetch_ahead(const codes_of_row *c, int64_t row, int64_t first, int64_t count)
-{
-    const size_t from = c->row_bytes * (size_t)first / (size_t)c->k,
-                 n = c->row_bytes * (size_t)count / (size_t)c->k;
-    const char *const at = c->data + (size_t)row * c->row_bytes + from;
-    for (size_t i = 0; i < n; i += 64) __builtin_prefetch(at + i, 0, 2);
 }
 
 /* `turn` puts sixteen columns of W, rows of src PAIR_ROW numbers apart, where the microkernel has them: sixteen dwords of k

@@ -1,6 +1,6 @@
 /* linear_micro_avx512.h -- the AVX-512 microkernel: up to 12 rows x 32 columns in 24 registers, four dwords
  * of k per round. In assembly because gcc 12 spills accumulators that it is free to place. OP is
- * "vfmadd231ps" (f32) or "vpdpbusd" (u8 . s8); both take B, the broadcast of A, and the accumulator in this
+ * "vfmadd231ps" (f32), "vpdpbusd" (u8 . s8) or "vpdpwssd" (s16 . s16); both take B, the broadcast of A, and the accumulator in this
  * order. */
 #ifndef OQ_CPU_LINEAR_LINEAR_MICRO_AVX512_H
 #define OQ_CPU_LINEAR_LINEAR_MICRO_AVX512_H
@@ -119,6 +119,52 @@
               "xmm31");                                                                                      \
     }
 
+/* A group's whole sums in registers to f32, under both scales (W's in zmm0 and zmm1), and onto c; what comes after them in
+ * the group is added as f32. */
+#define G(at, c, lo, hi)                                                                                     \
+    "vbroadcastss " at ", %%zmm4\n\tvcvtdq2ps %%zmm" lo ", %%zmm" lo "\n\tvcvtdq2ps %%zmm" hi ", %%zmm" hi  \
+    "\n\tvmulps %%zmm0, %%zmm4, %%zmm5\n\tvmulps %%zmm1, %%zmm4, %%zmm6\n\tvfmadd213ps " c                  \
+    "(%[c]), %%zmm5, %%zmm" lo "\n\tvfmadd213ps 64+" c "(%[c]), %%zmm6, %%zmm" hi "\n\t"
+
+#define G_1  G("(%[a0])", "0", "8", "9")
+#define G_2  G_1 G("(%[a0],%[ld])", "128", "10", "11")
+#define G_3  G_2 G("(%[a0],%[ld],2)", "256", "12", "13")
+#define G_4  G_3 G("(%[a1])", "384", "14", "15")
+#define G_5  G_4 G("(%[a1],%[ld])", "512", "16", "17")
+#define G_6  G_5 G("(%[a1],%[ld],2)", "640", "18", "19")
+#define G_7  G_6 G("(%[a2])", "768", "20", "21")
+#define G_8  G_7 G("(%[a2],%[ld])", "896", "22", "23")
+#define G_9  G_8 G("(%[a2],%[ld],2)", "1024", "24", "25")
+#define G_10 G_9 G("(%[a3])", "1152", "26", "27")
+#define G_11 G_10 G("(%[a3],%[ld])", "1280", "28", "29")
+#define G_12 G_11 G("(%[a3],%[ld],2)", "1408", "30", "31")
+
+#define NEXT_DWORD "add $4, %[a0]\n\tadd $4, %[a1]\n\tadd $4, %[a2]\n\tadd $4, %[a3]\n\tadd $128, %[b]\n\t"
+
+/* OP is "vpdpwssd": pairs of i16. */
+#define MICRO_GROUPED(name, op, n)                                                                           \
+    static void name##_##n(const void *a, size_t lda, const void *b, int64_t groups, void *c,                \
+                           const oq_panel_group *group)                                                      \
+    {                                                                                                        \
+        const char *a0 = a, *a1 = a0 + 3 * lda, *a2 = a0 + 6 * lda, *a3 = a0 + 9 * lda;                      \
+        const int64_t rounds = group->columns / (2 * OQ_PANEL_UNROLL), sums = group->sums;                   \
+        int64_t left;                                                                                        \
+        __asm__ volatile(                                                                                    \
+            "4:\n\tmov %[rounds], %[left]\n\t" C_##n(CLEAR) ".p2align 5\n1:\n\t" DWORD(op, n, "", "0")       \
+                DWORD(op, n, "4", "128") DWORD(op, n, "8", "256") DWORD(op, n, "12", "384")                  \
+            "add $16, %[a0]\n\tadd $16, %[a1]\n\tadd $16, %[a2]\n\tadd $16, %[a3]\n\tadd $512, %[b]\n\t"      \
+            "dec %[left]\n\tjnz 1b\n\tvmovups (%[b]), %%zmm0\n\tvmovups 64(%[b]), %%zmm1\n\t" G_##n NEXT_DWORD \
+            "mov %[sums], %[left]\n\ttest %[left], %[left]\n\tjz 3f\n2:\n\t" DWORD("vfmadd231ps", n, "", "0")   \
+                NEXT_DWORD "dec %[left]\n\tjnz 2b\n3:\n\t" C_##n(STORE) "dec %[groups]\n\tjnz 4b\n\t"           \
+            : [a0] "+r"(a0), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [b] "+r"(b), [left] "=&r"(left),   \
+              [groups] "+r"(groups)                                                                          \
+            : [ld] "r"(lda), [c] "r"(c), [rounds] "r"(rounds), [sums] "r"(sums)                              \
+            : "memory", "cc", "xmm0", "xmm1", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",       \
+              "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20",      \
+              "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30",      \
+              "xmm31");                                                                                      \
+    }
+
 #define MICRO_EACH(MICRO, name, op)                                                                          \
     MICRO(name, op, 1)                                                                                       \
     MICRO(name, op, 2)                                                                                       \
@@ -143,5 +189,8 @@
 #define MICRO_SCALED_TABLE(name, op)                                                                         \
     MICRO_EACH(MICRO_SCALED, name, op)                                                                       \
     static const oq_panel_micro_scaled name[] = {MICRO_ROWS(name)};
+#define MICRO_GROUPED_TABLE(name, op)                                                                        \
+    MICRO_EACH(MICRO_GROUPED, name, op)                                                                      \
+    static const oq_panel_micro_grouped name[] = {MICRO_ROWS(name)};
 
 #endif

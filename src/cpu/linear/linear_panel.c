@@ -34,6 +34,13 @@ void oq_panel_layout_init(const oq_panel_engine *engine, const oq_linear_spec *s
     out->n_panels = oq_ceil_div(spec->n, engine->nr);
     const int widest = engine->step > engine->pack_step ? engine->step : engine->pack_step;
     out->depth = (int64_t)oq_align_up((size_t)spec->k, OQ_PANEL_UNROLL * (size_t)widest) / engine->step;
+    out->chunk = OQ_PANEL_CHUNK;
+    if (engine->grouped) {
+        out->group = engine->group_of(spec);
+        const int64_t dwords = oq_panel_group_dwords(&out->group);
+        out->depth = spec->k / out->group.columns * dwords;
+        out->chunk = out->group.chunk / out->group.columns * dwords;
+    }
     if (is_canonical(engine)) {
         out->total = oq_linear_wany_aany_ref.packed_bytes(spec);
         return;
@@ -221,6 +228,9 @@ static void multiply_piece(const oq_panel_job *job, const char *b, char *c, int6
         n = oq_ceil_div(rows - i, oq_ceil_div(rows - i, e->mr)); /* tiles of nearly one height */
         if (job->scaled)
             multiply_scaled(job, b, at, panel, row + i, n, first, count);
+        else if (e->grouped)
+            e->grouped[n](a + (size_t)i * job->lda, job->lda, b,
+                          count / oq_panel_group_dwords(&job->layout.group), at, &job->layout.group);
         else
             e->micro[n](a + (size_t)i * job->lda, job->lda, b, count / OQ_PANEL_UNROLL, at, first > 0);
     }
@@ -236,16 +246,17 @@ static void multiply(void *user, int64_t task, int worker)
     const int64_t panel = task % groups * job->group, row = task / groups * job->block;
     const int64_t run = oq_min_i64(job->group, job->units - panel);
     const int64_t panels = job->units == job->layout.n_panels ? run : 2 * run;
-    const int64_t rows = oq_min_i64(job->block, job->rows - row), depth = job->layout.depth;
+    const int64_t rows = oq_min_i64(job->block, job->rows - row), depth = job->layout.depth,
+                  chunk = job->layout.chunk;
     _Alignas(64) char buffer[OQ_PANEL_CHUNK * OQ_PANEL_MAX_NR * 4];
     _Alignas(64) char c[OQ_PANEL_GROUP * OQ_PANEL_ROWS * OQ_PANEL_MAX_NR * 4];
     const size_t c_bytes = (size_t)(rows * e->nr) * 4; /* of one panel */
-    if (job->few || job->scaled) memset(c, 0, (size_t)panels * c_bytes);
+    if (job->few || job->scaled || e->grouped) memset(c, 0, (size_t)panels * c_bytes);
     for (int64_t p = 0; job->few && p < panels; p++)
         e->few(job, (float *)(void *)(c + (size_t)p * c_bytes), panel_of(job, panel, run, p));
     if (e->begin) e->begin();
-    for (int64_t first = job->few ? depth : 0; first < depth; first += OQ_PANEL_CHUNK) {
-        const int64_t count = oq_min_i64(OQ_PANEL_CHUNK, depth - first);
+    for (int64_t first = job->few ? depth : 0; first < depth; first += chunk) {
+        const int64_t count = oq_min_i64(chunk, depth - first);
         for (int64_t p = 0; p < panels; p++) {
             const int64_t at = panel_of(job, panel, run, p);
             multiply_piece(job, e->decode(job, buffer, at, first, count), c + (size_t)p * c_bytes, at, row,

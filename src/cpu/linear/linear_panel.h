@@ -25,6 +25,21 @@ typedef void (*oq_panel_micro)(const void *a, size_t lda, const void *b, int64_t
 /* c[r][nr] += factor[r] * (a[r] . b), for the k of one block. */
 typedef void (*oq_panel_micro_scaled)(const void *a, size_t lda, const void *b, int64_t rounds, void *c, const float *factor);
 
+/* Columns of k that share a scale: in A and in a panel they are columns / 2 dwords of 16-bit numbers, a dword of f32 for
+ * x's scale (W's), and `sums` dwords of f32 whose products are added as they are. */
+typedef struct oq_panel_group {
+    int columns, sums;
+    int64_t chunk; /* columns that are decoded at once */
+} oq_panel_group;
+static inline int64_t oq_panel_group_dwords(const oq_panel_group *g)
+{
+    return g->columns / 2 + 1 + g->sums;
+}
+
+/* c[r][nr] += for each of so many groups: scale of a * scale of b * (numbers of a . numbers of b) + sums of a . sums of b. */
+typedef void (*oq_panel_micro_grouped)(const void *a, size_t lda, const void *b, int64_t groups, void *c,
+                                       const oq_panel_group *group);
+
 typedef struct oq_panel_job oq_panel_job;
 
 typedef struct oq_panel_engine {
@@ -39,6 +54,9 @@ typedef struct oq_panel_engine {
     /* The same where a panel's columns share a scale for each OQ_PANEL_BLOCK_K of k, and rows of x may have one, too (behind
      * their A): operands are codes, scales multiply sums. NULL: decode and prologue multiply them into the operands. */
     const oq_panel_micro_scaled *scaled;
+    /* Sums of whole numbers, scaled group by group: instead of `micro`, with dwords of `group_of` the layer. */
+    const oq_panel_micro_grouped *grouped;
+    oq_panel_group (*group_of)(const oq_linear_spec *spec);
     void (*begin)(void), (*end)(void); /* around the microkernel's calls of one task; NULL: nothing to set up */
     size_t little; /* fewer bytes of A than this: a task takes several panels, since setting up costs as much as products */
     /* Row `row` of x (0 is the job's first) into job->a and job->row_scale. */
@@ -63,6 +81,8 @@ typedef struct oq_panel_layout {
     size_t  input_scale, col_scale, correction, block_scale, panels, total;
     int64_t block_cols;       /* block scales per row of blocks; 0: none */
     size_t  row_scales;       /* bytes behind a row of A for a scale of each of its groups; 0: none */
+    oq_panel_group group;     /* of a grouped engine */
+    int64_t chunk;            /* dwords of A that are decoded at once */
 } oq_panel_layout;
 
 struct oq_panel_job {
@@ -155,6 +175,8 @@ OQ_PANEL_ENGINE_DECLARE(f32_avx2);
 OQ_PANEL_ENGINE_DECLARE(f32_avx512);
 OQ_PANEL_ENGINE_DECLARE(any_avx2);
 OQ_PANEL_ENGINE_DECLARE(any_avx512);
+OQ_PANEL_ENGINE_DECLARE(any_avx512vnni);
+OQ_PANEL_ENGINE_DECLARE(whole_avx512vnni);
 OQ_PANEL_ENGINE_DECLARE(any_avx512bf16);
 OQ_PANEL_ENGINE_DECLARE(bf16_avx512bf16);
 OQ_PANEL_ENGINE_DECLARE(i8_avx2);
@@ -181,6 +203,14 @@ bool oq_panel_fixed_dotprod_takes(const oq_linear_spec *spec);
 
 /* Does a product of m rows of BF16 round weights to bf16 once? Fewer keep what they are. */
 bool oq_panel_any_pairs_rounds(const oq_linear_spec *spec, int64_t m);
+
+/* The engine of many rows in fixed point, and what it hands on (rows of F32, few rows). */
+bool oq_panel_whole_avx512vnni_takes(const oq_linear_spec *spec);
+/* Are m plain rows of x in fixed point there? And what of the largest |x| of each run of columns may then be lost. */
+bool oq_panel_whole_multiplies(const oq_device *device, const oq_linear_spec *spec, const oq_dtype *x, int64_t m);
+double oq_panel_whole_loss(const oq_linear_spec *spec, int64_t *run);
+/* What codes of four bits are multiplied by before they are rounded to whole numbers; 0: they are whole. */
+double oq_panel_whole_times(const oq_linear_spec *spec);
 
 /* ---- what kernels accept ------------------------------------------------------------------------------- */
 

@@ -5,4 +5,4 @@
 const oq_linear_kernel oq_linear_wany_ai16_avx512vnni = {.name = "linear_wany_ai16_avx512vnni",
                                                          .need = OQ_CPU_AVX512 | OQ_CPU_AVX512VNNI,
                                                          .accepts = oq_panel_fixed_avx512vnni_takes,
-                                                         OQ_PANEL_ENGINE_FUNCTIONS(fixed_avx512vnni)};
+                                                         OQ_PANEL_ENGINE_FUNCTIONS(whole_avx512vnni)};
