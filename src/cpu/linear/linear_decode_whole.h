@@ -32,7 +32,8 @@ static inline void whole_put32(int16_t *dst, b16 low, b16 high)
 /* Sixteen codes times a whole number. */
 static inline void whole_times16(int16_t *dst, b16 codes, int by)
 {
-    _mm256_storeu_si256((__m256i *)(void *)dst, _mm256_mullo_epi16(_mm256_cvtepi8_epi16(codes), _mm256_set1_epi16((short)by)));
+    _mm256_storeu_si256((__m256i *)(void *)dst,
+                        _mm256_mullo_epi16(_mm256_cvtepi8_epi16(codes), _mm256_set1_epi16((short)by)));
 }
 
 /* ---- blocks of GGUF: one at a time ------------------------------------------------------------------------- */
@@ -56,11 +57,14 @@ static inline void whole_q4_1(whole_to to, const uint8_t *b)
 static inline void whole_five(whole_to to, const uint8_t *codes, const uint8_t *fifth, int middle)
 {
     static const uint8_t each[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    static const uint8_t spread[32] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3};
+    static const uint8_t spread[32] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,
+                                       2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3};
     uint32_t word;
     memcpy(&word, fifth, sizeof word);
-    const b16 bits = b16_four(word), bit = b16_load(each), sixteen = b16_set(16), less = b16_set((uint8_t)middle);
-    const b16 one = b16_lookup(bits, b16_load(spread)), two = b16_lookup(bits, b16_load(spread + 16)), bytes = codes16(codes);
+    const b16 bits = b16_four(word), bit = b16_load(each), sixteen = b16_set(16),
+              less = b16_set((uint8_t)middle);
+    const b16 one = b16_lookup(bits, b16_load(spread)), two = b16_lookup(bits, b16_load(spread + 16)),
+              bytes = codes16(codes);
     const b16 low = b16_or(low_nibbles(bytes), b16_and(b16_equal(b16_and(one, bit), bit), sixteen));
     const b16 high = b16_or(high_nibbles(bytes), b16_and(b16_equal(b16_and(two, bit), bit), sixteen));
     whole_put32(to.number, b16_sub(low, less), b16_sub(high, less));
@@ -143,7 +147,8 @@ static inline void whole_q3_k(whole_to to, const uint8_t *b)
 }
 
 /* Groups of 128 (of five bits 64), runs of 32. */
-static inline void whole_k(whole_to to, const uint8_t *b, const uint8_t *codes, const uint8_t *fifth, int runs)
+static inline void whole_k(whole_to to, const uint8_t *b, const uint8_t *codes, const uint8_t *fifth,
+                           int runs)
 {
     const float d = f16_at(b), dmin = f16_at(b + 2);
     uint8_t scale[8], min[8];
@@ -152,7 +157,8 @@ static inline void whole_k(whole_to to, const uint8_t *b, const uint8_t *codes, 
         for (int half = 0; half < 2; half++) {
             const b16 bytes = codes16(codes + 32 * (s / 2) + 16 * half);
             b16 code = s % 2 ? high_nibbles(bytes) : low_nibbles(bytes);
-            if (fifth) code = b16_or(code, b16_up(b16_and(b16_down(codes16(fifth + 16 * half), s), b16_set(1)), 4));
+            if (fifth)
+                code = b16_or(code, b16_up(b16_and(b16_down(codes16(fifth + 16 * half), s), b16_set(1)), 4));
             whole_times16(to.number + 32 * s + 16 * half, code, scale[s]);
         }
         float *const at = to.scale + s / runs * to.step;
@@ -185,7 +191,8 @@ static inline void whole_q6_k(whole_to to, const uint8_t *b)
 }
 
 #define WHOLE_BLOCKS(name)                                                                                   \
-    static void whole_blocks_##name(whole_to to, const uint8_t *b, int64_t blocks, const oq_block *block, int columns) \
+    static void whole_blocks_##name(whole_to to, const uint8_t *b, int64_t blocks, const oq_block *block,    \
+                                    int columns)                                                             \
     {                                                                                                        \
         for (int64_t i = 0; i < blocks; i++, b += block->bytes) {                                            \
             whole_##name(to, b);                                                                             \
@@ -207,7 +214,8 @@ WHOLE_BLOCKS(q4_k)
 WHOLE_BLOCKS(q5_k)
 WHOLE_BLOCKS(q6_k)
 
-typedef void (*whole_blocks_fn)(whole_to to, const uint8_t *b, int64_t blocks, const oq_block *block, int columns);
+typedef void (*whole_blocks_fn)(whole_to to, const uint8_t *b, int64_t blocks, const oq_block *block,
+                                int columns);
 
 /* How a format's numbers are grouped. `digits` of x: the largest sum of a group, columns * largest number * 2^digits, is
  * below 2^31. */
@@ -223,12 +231,18 @@ static inline whole_way whole_blocks_of(const oq_format *f)
         const oq_format *f;
         whole_way way;
     } rows[] = {
-        {&oq_format_q4_0, {32, 0, 15, whole_blocks_q4_0, 1}},     {&oq_format_q4_1, {32, 1, 15, whole_blocks_q4_1, 1}},
-        {&oq_format_q5_0, {32, 0, 15, whole_blocks_q5_0, 1}},     {&oq_format_q5_1, {32, 1, 15, whole_blocks_q5_1, 1}},
-        {&oq_format_q8_0, {32, 0, 15, whole_blocks_q8_0, 1}},     {&oq_format_iq4_nl, {32, 0, 15, whole_blocks_iq4_nl, 1}},
-        {&oq_format_iq4_xs, {32, 0, 15, whole_blocks_iq4_xs, 1}}, {&oq_format_mxfp4_gguf, {32, 0, 15, whole_blocks_mxfp4, 1}},
-        {&oq_format_q2_k, {128, 8, 15, whole_blocks_q2_k, 1}},    {&oq_format_q3_k, {128, 0, 15, whole_blocks_q3_k, 1}},
-        {&oq_format_q4_k, {128, 4, 14, whole_blocks_q4_k, 1}},    {&oq_format_q5_k, {64, 2, 14, whole_blocks_q5_k, 1}},
+        {&oq_format_q4_0, {32, 0, 15, whole_blocks_q4_0, 1}},
+        {&oq_format_q4_1, {32, 1, 15, whole_blocks_q4_1, 1}},
+        {&oq_format_q5_0, {32, 0, 15, whole_blocks_q5_0, 1}},
+        {&oq_format_q5_1, {32, 1, 15, whole_blocks_q5_1, 1}},
+        {&oq_format_q8_0, {32, 0, 15, whole_blocks_q8_0, 1}},
+        {&oq_format_iq4_nl, {32, 0, 15, whole_blocks_iq4_nl, 1}},
+        {&oq_format_iq4_xs, {32, 0, 15, whole_blocks_iq4_xs, 1}},
+        {&oq_format_mxfp4_gguf, {32, 0, 15, whole_blocks_mxfp4, 1}},
+        {&oq_format_q2_k, {128, 8, 15, whole_blocks_q2_k, 1}},
+        {&oq_format_q3_k, {128, 0, 15, whole_blocks_q3_k, 1}},
+        {&oq_format_q4_k, {128, 4, 14, whole_blocks_q4_k, 1}},
+        {&oq_format_q5_k, {64, 2, 14, whole_blocks_q5_k, 1}},
         {&oq_format_q6_k, {32, 0, 14, whole_blocks_q6_k, 1}},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
@@ -239,9 +253,12 @@ static inline whole_way whole_blocks_of(const oq_format *f)
 /* NF4's levels are no whole numbers: they are rounded to 4095ths, FP4's are 192ths. Blocks of more columns are left out. */
 static inline whole_way whole_planes_of(const oq_format *f)
 {
-    const bool nf4 = f->flat && strncmp(f->name, "nf4_", 4) == 0, fp4 = f->flat && strncmp(f->name, "fp4_", 4) == 0;
-    if ((nf4 || fp4) && f->block_k <= 128) return nf4 ? (whole_way){32, 0, 14, NULL, 4095} : (whole_way){f->block_k, 0, 15, NULL, 192};
-    const bool e2m1 = f == &oq_format_mxfp4 || f == &oq_format_mxfp4_q725 || f == &oq_format_nvfp4 || f == &oq_format_nvfp4_rows;
+    const bool nf4 = f->flat && strncmp(f->name, "nf4_", 4) == 0,
+               fp4 = f->flat && strncmp(f->name, "fp4_", 4) == 0;
+    if ((nf4 || fp4) && f->block_k <= 128)
+        return nf4 ? (whole_way){32, 0, 14, NULL, 4095} : (whole_way){f->block_k, 0, 15, NULL, 192};
+    const bool e2m1 = f == &oq_format_mxfp4 || f == &oq_format_mxfp4_q725 || f == &oq_format_nvfp4 ||
+                      f == &oq_format_nvfp4_rows;
     const bool whole = (f->int_bits == 4 && f->piece) || f->int_bits == 8;
     if ((!e2m1 && !whole) || f->block_k > 128) return (whole_way){0};
     return (whole_way){f->block_k, 0, 15, NULL, e2m1 ? 2.0f : 1.0f};
@@ -273,19 +290,22 @@ static inline __m512i whole_table(const oq_linear_spec *spec, const oq_planes *p
 /* 16 codes (of a byte, or of four bits) less a zero point. */
 static inline void whole_bytes16(int16_t *dst, const uint8_t *codes, int zero)
 {
-    _mm256_storeu_si256((__m256i *)(void *)dst, _mm256_sub_epi16(_mm256_cvtepu8_epi16(codes16(codes)), _mm256_set1_epi16((short)zero)));
+    _mm256_storeu_si256((__m256i *)(void *)dst, _mm256_sub_epi16(_mm256_cvtepu8_epi16(codes16(codes)),
+                                                                 _mm256_set1_epi16((short)zero)));
 }
 
 static inline void whole_nibbles16(int16_t *dst, const uint8_t *codes, __m512i table, int zero)
 {
     const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)codes);
-    const __m256i words = _mm256_cvtepu8_epi32(bytes), pairs = _mm256_or_si256(words, _mm256_slli_epi32(words, 12));
-    const __m256i numbers = _mm512_castsi512_si256(_mm512_permutexvar_epi16(_mm512_castsi256_si512(pairs), table));
+    const __m256i words = _mm256_cvtepu8_epi32(bytes),
+                  pairs = _mm256_or_si256(words, _mm256_slli_epi32(words, 12));
+    const __m256i numbers =
+        _mm512_castsi512_si256(_mm512_permutexvar_epi16(_mm512_castsi256_si512(pairs), table));
     _mm256_storeu_si256((__m256i *)(void *)dst, _mm256_sub_epi16(numbers, _mm256_set1_epi16((short)zero)));
 }
 
-static inline void whole_planes(const whole_way *way, const oq_linear_spec *spec, const oq_planes *planes, __m512i table,
-                                whole_to to, int64_t row, int64_t first, int64_t count)
+static inline void whole_planes(const whole_way *way, const oq_linear_spec *spec, const oq_planes *planes,
+                                __m512i table, whole_to to, int64_t row, int64_t first, int64_t count)
 {
     const oq_format *const f = spec->scheme.weight;
     const bool bytes = f->int_bits == 8, zeros = f->planes & 1u << OQ_PLANE_ZERO;
