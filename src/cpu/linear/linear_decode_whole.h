@@ -260,7 +260,7 @@ static inline whole_way whole_planes_of(const oq_format *f)
     const bool e2m1 = f == &oq_format_mxfp4 || f == &oq_format_mxfp4_q725 || f == &oq_format_nvfp4 ||
                       f == &oq_format_nvfp4_rows;
     const bool whole = (f->int_bits == 4 && f->piece) || f->int_bits == 8;
-    if ((!e2m1 && !whole) || f->block_k > 128) return (whole_way){0};
+    if ((!e2m1 && !whole) || f->block_k < 32 || f->block_k > 128) return (whole_way){0};
     return (whole_way){f->block_k, 0, 15, NULL, e2m1 ? 2.0f : 1.0f};
 }
 
