@@ -269,7 +269,7 @@ static inline whole_way whole_way_of(const oq_linear_spec *spec)
 {
     const oq_format *const f = spec->scheme.weight;
     const whole_way way = f->block ? whole_blocks_of(f) : whole_planes_of(f);
-    const int64_t whole = f->block ? f->block->elems : oq_max_i64(way.columns, 32);
+    const int64_t whole = f->block ? f->block->elems : oq_max_i64(f->block_k, 32);
     return spec->scheme.act || spec->k % whole ? (whole_way){0} : way;
 }
 

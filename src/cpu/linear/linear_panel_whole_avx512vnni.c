@@ -178,12 +178,12 @@ bool oq_panel_whole_avx512vnni_takes(const oq_linear_spec *spec)
 
 size_t oq_panel_whole_avx512vnni_packed_bytes(const oq_linear_spec *spec)
 {
-    return oq_panel_packed_bytes(&engine, spec);
+    return oq_panel_any_avx512_packed_bytes(spec); /* the same planes */
 }
 
 void oq_panel_whole_avx512vnni_pack(void *dst, const oq_planes *src, const oq_linear_spec *spec)
 {
-    oq_panel_pack(&engine, dst, src, spec);
+    oq_panel_any_avx512_pack(dst, src, spec);
 }
 
 size_t oq_panel_whole_avx512vnni_scratch_bytes(const oq_linear_spec *spec, int64_t m)
