@@ -4,6 +4,7 @@
 
 static const oq_method_option options[] = {
     {.name = "weights_dtype", .type = OQ_METHOD_STRING, .fallback = "\"int8\"", .help = "type of a code"},
+    {.name = "sdnq_version", .type = OQ_METHOD_STRING, .help = "version of the package that wrote the file"},
     {.name = "quantized_matmul_dtype",
      .type = OQ_METHOD_STRING,
      .help = "type that activations become; without it int8, uint8 or float8_e4m3fn, as the codes are"},

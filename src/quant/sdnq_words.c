@@ -170,6 +170,20 @@ static oq_status refuse_coded(const reader *r, const char *key)
                    r->name, key, type);
 }
 
+/* Versions before 0.2.2 have no numbers below the least exponent: the same codes are other numbers there. */
+static oq_status check_version(const reader *r, const oq_sdnq_words *out)
+{
+    const char *version = oq_json_string(oq_json_get(r->options, "sdnq_version"));
+    int major = 0, minor = 0, patch = 0;
+    const bool told = version && sscanf(version, "%d.%d.%d", &major, &minor, &patch) == 3;
+    if (!out->type.exponent || (told && (major > 0 || minor > 2 || (minor == 2 && patch >= 2)))) return OQ_OK;
+    return oq_fail(
+        r->env, OQ_E_UNSUPPORTED,
+        "layer '%s' is of SDNQ's type '%s' as version '%s' writes it, which is not in this build yet; that "
+        "of 0.2.2 and later is",
+        r->name, out->type_name, version ? version : "(not told)");
+}
+
 static oq_status read_type(const reader *r, oq_sdnq_words *out)
 {
     const char *of_all = oq_json_string(told(r, "weights_dtype"));
@@ -181,7 +195,7 @@ static oq_status read_type(const reader *r, oq_sdnq_words *out)
                        r->name);
     OQ_TRY(refuse_coded(r, "scale_dtype"));
     OQ_TRY(refuse_coded(r, "zero_point_dtype"));
-    if (parse_type(out->type_name, &out->type)) return OQ_OK;
+    if (parse_type(out->type_name, &out->type)) return check_version(r, out);
     return oq_fail(
         r->env, OQ_E_UNSUPPORTED,
         "layer '%s' is of SDNQ's type '%s', which is not in this build yet; int2 to int8, uint2 to "

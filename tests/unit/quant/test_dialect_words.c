@@ -75,12 +75,24 @@ static void test_sdnq_types(void **state)
            "layer 'a' is of SDNQ's type 'float4_e2m2fn', which is not in this build yet; int2 to int8, uint2 "
            "to uint8 and "
            "floats of 2 to 8 bits (fn, fnu) are");
-    accept(w, SDNQ("\"weights_dtype\": \"float4_e2m2fnu\""), &oq_format_e2m2fnu_channel);
+    accept(w, SDNQ("\"weights_dtype\": \"float4_e2m2fnu\", \"sdnq_version\": \"0.2.8\""),
+           &oq_format_e2m2fnu_channel);
+    accept(w, SDNQ("\"weights_dtype\": \"float4_e2m2fnu\", \"sdnq_version\": \"0.2.2\""),
+           &oq_format_e2m2fnu_channel);
+    refuse(w, SDNQ("\"weights_dtype\": \"float4_e2m2fnu\", \"sdnq_version\": \"0.2.1\""), OQ_E_UNSUPPORTED,
+           "layer 'a' is of SDNQ's type 'float4_e2m2fnu' as version '0.2.1' writes it, which is not in this "
+           "build yet; "
+           "that of 0.2.2 and later is");
+    refuse(w, SDNQ("\"weights_dtype\": \"float4_e2m2fnu\""), OQ_E_UNSUPPORTED,
+           "layer 'a' is of SDNQ's type 'float4_e2m2fnu' as version '(not told)' writes it, which is not in "
+           "this build "
+           "yet; that of 0.2.2 and later is");
     start_sdnq(w, 4, false);
     refuse(w, SDNQ(UINT4), OQ_E_FORMAT,
            "tensor 'a.zero_point' is missing: the metadata says that layer 'a' is uint4");
     accept(w, SDNQ("\"weights_dtype\": \"int4\""), &oq_format_int4_g128);
-    accept(w, SDNQ("\"weights_dtype\": \"float4_e2m1fn\""), &oq_format_e2m1fn_channel);
+    accept(w, SDNQ("\"weights_dtype\": \"float4_e2m1fn\", \"sdnq_version\": \"1.0.0\""),
+           &oq_format_e2m1fn_channel);
     start_sdnq(w, 2, true);
     accept(w, SDNQ("\"weights_dtype\": \"uint2\""), &oq_format_uint2fma_channel);
 }
