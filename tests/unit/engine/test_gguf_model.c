@@ -281,7 +281,8 @@ static void test_code_books(void **state)
     static const char name[] = "layers.3.feed_forward.w2.weight";
     static const char *const types[] = {"IQ3_S", "IQ2_XXS", "IQ1_S"};
     oq_env *env = *state;
-    char *dir = strdup(scratch_dir(OMNIQ_BINARY_DIR, "gguf-books"));
+    char *dir = strdup(scratch_dir(OMNIQ_BINARY_DIR, "gguf-books")); /* its file stays open while the other is written */
+    char *plain_dir = strdup(scratch_dir(OMNIQ_BINARY_DIR, "gguf-books-plain"));
     for (size_t i = 0; i < OQ_COUNT(types); i++) {
         recipe r = {.type = "BF16", .kept = "BF16", .prefix = "", .odd = name, .odd_type = types[i]};
         oq_ckpt *ckpt = NULL;
@@ -294,7 +295,7 @@ static void test_code_books(void **state)
         values.format->decode_row(values.format, x, &(oq_planes){{values.data}}, 0, 1, values.elems);
         values.dtype = &oq_dtype_f32, values.format = NULL, values.data = (const uint8_t *)x;
         r.odd_type = "F32", r.values = &values;
-        outcome plain = run(env, "transformer", write_transformer(env, dir, &r));
+        outcome plain = run(env, "transformer", write_transformer(env, plain_dir, &r));
         printf("%s: %.1f dB to its decoded values\n", types[i], psnr(&books, &plain));
         assert_true(psnr(&books, &plain) > 50);
         drop(&books);
@@ -303,6 +304,7 @@ static void test_code_books(void **state)
         oq_ckpt_close(ckpt);
     }
     free(dir);
+    free(plain_dir);
 }
 
 /* ---- text encoders ------------------------------------------------------------------------------------------------ */
