@@ -37,8 +37,11 @@ typedef struct run {
 static oq_status check_names(oq_env *env, const oq_options *o)
 {
     const char *output = oq_options_text(o, "output", NULL), *trace = oq_options_text(o, "trace", NULL);
+    const char *preview = oq_options_text(o, "preview", NULL);
     if (output && !*output) return oq_fail(env, OQ_E_ARG, "an output needs a file's name, not ''");
+    if (preview && !*preview) return oq_fail(env, OQ_E_ARG, "a preview needs a file's name, not ''");
     if (output && !oq_file_is_dir(output)) OQ_TRY(oq_ending_check(env, output));
+    if (preview) OQ_TRY(oq_ending_check(env, preview));
     if (trace && !oq_ending_among(oq_ending_of(trace), ".safetensors"))
         return oq_fail(env, OQ_E_ARG, "trace '%s': tensors are written as .safetensors, the name says %s%s%s",
                        trace, *oq_ending_of(trace) ? "'" : "nothing", oq_ending_of(trace),
@@ -64,11 +67,6 @@ static bool is_video(const run *r)
     return oq_model_makes_video(r->model);
 }
 
-static oq_status check_ending(run *r, const char *path)
-{
-    return is_video(r) ? oq_video_find(r->env, path, &r->video) : oq_image_check_output(r->env, path);
-}
-
 /* name.png, or name_1.png, name_2.png, ... */
 static char *image_path(run *r, const char *base, int index)
 {
@@ -78,21 +76,42 @@ static char *image_path(run *r, const char *base, int index)
     return oq_arena_printf(&r->arena, "%.*s_%d%s", stem, base, index + 1, ending);
 }
 
+/* One path per picture, each of them one that can be written; `video` NULL: pictures. */
+static oq_status name_files(run *r, const char *base, const oq_video_type **video, char ***out)
+{
+    *video = NULL;
+    OQ_TRY(is_video(r) ? oq_video_find(r->env, base, video) : oq_image_check_output(r->env, base));
+    OQ_TRY(oq_arena_new(&r->arena, (size_t)r->n_images, sizeof **out, "names of files", out));
+    for (int i = 0; i < r->n_images; i++) {
+        char *const path = image_path(r, base, i);
+        if (!path) return oq_fail(r->env, OQ_E_NOMEM, "names of files: no memory");
+        if (*video && !*(*video)->endings && oq_file_exists(path))
+            return oq_fail(r->env, OQ_E_ARG,
+                           "output '%s': there is such a file already, the frames need a folder", path);
+        OQ_TRY(oq_output_probe(r->env, path));
+        (*out)[i] = path;
+    }
+    return OQ_OK;
+}
+
 static oq_status name_previews(run *r)
 {
+    const oq_video_type *video = NULL;
     const char *base = oq_options_text(r->options, "preview", NULL);
     if (!base && oq_options_int(r->options, "previews", 0) > 0)
         return oq_fail(r->env, OQ_E_ARG, "previews have to go somewhere: --preview FILE");
     if (!base) return OQ_OK;
     if (strcmp(base, "-") == 0)
         return oq_fail(r->env, OQ_E_ARG, "preview: a file is needed, not standard output");
-    OQ_TRY(check_ending(r, base));
-    OQ_TRY(oq_arena_new(&r->arena, (size_t)r->n_images, sizeof *r->previews, "preview names", &r->previews));
-    for (int i = 0; i < r->n_images; i++) {
-        r->previews[i] = image_path(r, base, i);
-        if (!r->previews[i]) return oq_fail(r->env, OQ_E_NOMEM, "preview: no memory");
-        OQ_TRY(oq_output_probe(r->env, r->previews[i]));
-    }
+    if (r->request.previews == 0)
+        return oq_fail(r->env, OQ_E_ARG, "preview '%s' has no effect with previews 0", base);
+    OQ_TRY(name_files(r, base, &video, &r->previews));
+    if (video && !*video->endings) /* which would have to be emptied for the next one */
+        return oq_fail(r->env, OQ_E_ARG, "preview '%s': one file is needed, not a folder of frames", base);
+    if (strcmp(r->previews[0], r->paths[0]) == 0)
+        return oq_fail(r->env, OQ_E_ARG, "preview '%s' would stand where the result belongs", r->paths[0]);
+    if (r->request.steps < 2)
+        oq_log(r->env, OQ_LOG_WARN, "no preview is made: one step ends with the result");
     return OQ_OK;
 }
 
@@ -105,20 +124,9 @@ static oq_status name_outputs(run *r)
                                given && given[strlen(given) - 1] != '/' ? "/" : "", r->request.seed,
                                is_video(r) ? oq_video_ending() : ".png");
     if (!base) return oq_fail(r->env, OQ_E_NOMEM, "output: no memory");
-    OQ_TRY(check_ending(r, base));
     if (strcmp(base, "-") == 0 && r->n_images > 1)
         return oq_fail(r->env, OQ_E_ARG, "output '-' takes one picture, this request makes %d", r->n_images);
-    OQ_TRY(oq_arena_new(&r->arena, (size_t)r->n_images, sizeof *r->paths, "output names", &r->paths));
-    for (int i = 0; i < r->n_images; i++) {
-        r->paths[i] = image_path(r, base, i);
-        if (!r->paths[i]) return oq_fail(r->env, OQ_E_NOMEM, "output: no memory");
-        if (r->video && !*r->video->endings && oq_file_exists(r->paths[i]))
-            return oq_fail(r->env, OQ_E_ARG,
-                           "output '%s': there is such a file already, the frames need a folder",
-                           r->paths[i]);
-        OQ_TRY(oq_output_probe(r->env, r->paths[i]));
-    }
-    return OQ_OK;
+    return name_files(r, base, &r->video, &r->paths);
 }
 
 /* -v: where each default came from. */
@@ -159,8 +167,8 @@ static oq_status prepare(run *r)
     OQ_TRY(oq_request_make(r->env, r->model, r->options, &r->arena, &r->request));
     explain_defaults(r);
     r->n_images = r->request.n_prompts * r->request.images_per_prompt;
-    OQ_TRY(name_previews(r));
     OQ_TRY(name_outputs(r));
+    OQ_TRY(name_previews(r));
     if (trace) {
         OQ_TRY(oq_output_probe(r->env, trace));
         OQ_TRY(oq_trace_new(r->env, oq_options_text(r->options, "trace-keys", NULL), &r->trace));

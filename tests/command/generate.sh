@@ -57,7 +57,12 @@ says 'PSNR inf dB'
 generate -s 7 -b 2 --preview soon.png -o pair.png
 check 'previews of a batch' png soon_2.png
 expect 2 'previews have to go somewhere' generate -m "$model" -p x --previews 3
-expect 2 'writes pictures as PNG' generate -m "$model" -p x --preview soon.gif
+expect 2 "output 'soon.gif': this build writes pictures as .png" generate -m nowhere -p x --preview soon.gif
+expect 2 "output 'soon': this build writes pictures as .png" generate -m "$model" -p x --preview soon
+expect 2 "a preview needs a file's name, not ''" generate -m nowhere -p x --preview ''
+expect 2 'has no effect with previews 0' generate -m "$model" -p x --preview soon.png --previews 0
+expect 2 "preview 'soon.png' would stand where the result belongs" generate -m "$model" -p x --preview soon.png -o soon.png
+expect 0 'warning: no preview is made' generate -m "$model" -p x -W 64 -H 64 --steps 1 --preview never.png -o one.png
 expect 1 'cannot be written' generate -m "$model" -p x --preview nowhere/soon.png
 # how it was made
 expect 0 '' inspect a.png
@@ -72,6 +77,12 @@ expect 1 "only pictures that omniq made remember their run: soon.png: has no tex
 expect 2 'is about weights' inspect a.png --layer x
 head -c 100 a.png > cut.png
 expect 1 'cut.png' inspect cut.png
+mkfifo pipe
+expect 1 'pipe: is a special file, not a file' inspect pipe
+# what it says reaches a terminal
+generate -s 7 -p "$(printf 'a\033[2Jring')" -o stranger.png
+expect 0 '' inspect stranger_2.png
+says 'a?[2Jring'
 
 # several prompts: each is what it is alone, in the order of the file
 printf 'a red ring\n\na small blue star on a white background\n' > prompts.txt
