@@ -8,7 +8,8 @@
 bool oq_inspect_is_picture(const char *path)
 {
     uint8_t head[16];
-    FILE *f = oq_file_is_dir(path) ? NULL : fopen(path, "rb");
+    FILE *f =
+        oq_file_is_dir(path) || oq_file_is_special(path) ? NULL : fopen(path, "rb"); /* a pipe would wait */
     const size_t n = f ? fread(head, 1, sizeof head, f) : 0;
     if (f) fclose(f);
     return n && oq_image_type_of(head, n);
@@ -25,12 +26,22 @@ static oq_status find_text(oq_env *env, const char *bytes, size_t n, const char 
     return OQ_OK;
 }
 
+/* What a stranger's picture says reaches a terminal: no control characters but ends of lines and tabs. */
+static void put_parameters(oq_strbuf *text, const char *parameters)
+{
+    for (const char *at = parameters; *at; at++) {
+        const unsigned char c = (unsigned char)*at;
+        oq_strbuf_putc(text, (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? '?' : *at);
+    }
+    oq_strbuf_putc(text, '\n');
+}
+
 static void describe(oq_strbuf *text, const char *path, const char *type, const oq_image *image,
                      const char *parameters, const oq_json *run)
 {
     oq_strbuf_printf(text, "%s: %s picture, %" PRId64 " x %" PRId64 " pixels\n", path, type, image->width,
                      image->height);
-    if (parameters && *parameters) oq_strbuf_printf(text, "%s\n", parameters);
+    if (parameters && *parameters) put_parameters(text, parameters);
     if (run)
         oq_strbuf_printf(text, "'omniq generate --from %s' makes it again\n", path);
     else if (!parameters)
