@@ -52,6 +52,50 @@ static void clients_at_once_get_their_own(void **state)
     stop(w);
 }
 
+/* Events are made from partial pictures while the next ones are drawn. */
+static void *ask_events(void *user)
+{
+    client *c = user;
+    char head[256];
+    const int fd = http_connect(&c->w->server);
+    const int n = snprintf(head, sizeof head,
+                           "POST " IMAGES " HTTP/1.0\r\nHost: x\r\n" JSON "Content-Length: %zu\r\n\r\n",
+                           strlen(c->request));
+    http_send(fd, head, (size_t)n);
+    http_send(fd, c->request, strlen(c->request));
+    c->answer = http_receive(fd);
+    return NULL;
+}
+
+static void streams_at_once_tell_their_own(void **state)
+{
+    enum { N = 3 };
+    world *w = *state;
+    client c[N];
+    pthread_t thread[N];
+    start_toybox(w);
+    for (int i = 0; i < N; i++) {
+        c[i] = (client){.w = w};
+        snprintf(c[i].request, sizeof c[i].request,
+                 "{\"prompt\":\"a red ring\",\"size\":\"64x64\",\"steps\":8,\"seed\":%d,\"stream\":true,"
+                 "\"partial_images\":3}",
+                 i);
+        assert_int_equal(pthread_create(&thread[i], NULL, ask_events, &c[i]), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        char seed[24];
+        int n = 0;
+        pthread_join(thread[i], NULL);
+        assert_int_equal(c[i].answer.status, 200);
+        snprintf(seed, sizeof seed, "\"seed\":%d,", i);
+        for (const char *at = (const char *)c[i].answer.body; (at = strstr(at, seed)); at++) n++;
+        assert_int_equal(n, 4);
+        assert_non_null(strstr((const char *)c[i].answer.body, "event: image_generation.completed\n"));
+        http_answer_free(&c[i].answer);
+    }
+    stop(w);
+}
+
 /* A number of /metrics. */
 static double metric(const world *w, const char *name)
 {
@@ -238,9 +282,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, end)
     const struct CMUnitTest tests[] = {
-        TEST(clients_at_once_get_their_own), TEST(a_client_that_leaves_cancels),
-        TEST(a_slow_client_holds_nobody_up), TEST(a_signal_answers_who_waits),
-        TEST(a_port_that_is_taken),          TEST(a_video_is_fetched_later),
+        TEST(clients_at_once_get_their_own), TEST(streams_at_once_tell_their_own),
+        TEST(a_client_that_leaves_cancels),  TEST(a_slow_client_holds_nobody_up),
+        TEST(a_signal_answers_who_waits),    TEST(a_port_that_is_taken),
+        TEST(a_video_is_fetched_later),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

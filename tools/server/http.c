@@ -36,9 +36,9 @@ bool client_gone(void *connection)
     return poll(&fd, 1, 0) > 0 && (fd.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
-void client_timed(void *connection)
+void client_timed(void *connection, bool timed)
 {
-    MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)IDLE_S);
+    MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, timed ? (unsigned)IDLE_S : 0U);
 }
 
 /* ---- who may ask --------------------------------------------------------------------------------------------- */
@@ -277,15 +277,19 @@ static void begin_body(exchange *e, struct MHD_Connection *c)
     }
 }
 
-/* What a client sends reaches a terminal: printable characters alone. */
+/* What a client sends reaches a terminal. */
+static void only_printable(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || (unsigned char)*text >= 0x7f) *text = '?';
+}
+
 static void note_request(exchange *e, const char *method, const char *url)
 {
     snprintf(e->method, sizeof e->method, "%s", method);
     snprintf(e->asked, sizeof e->asked, "%s", url);
-    for (char *at = e->asked; *at; at++)
-        if (*at < 0x20 || *at == 0x7f) *at = '?';
-    for (char *at = e->method; *at; at++)
-        if (*at < 0x20 || *at == 0x7f) *at = '?';
+    only_printable(e->method);
+    only_printable(e->asked);
     clock_gettime(CLOCK_MONOTONIC, &e->begun);
 }
 
@@ -381,9 +385,9 @@ static void answer(exchange *e, struct MHD_Connection *c)
         parse_json(e);
     }
     if (e->reply.status || !e->route) return;
-    MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
+    client_timed(c, false);
     e->route->answer(e->server, &e->request, &e->reply);
-    if (!e->reply.stream) client_timed(c);
+    client_timed(c, true);
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url, const char *method,

@@ -23,6 +23,7 @@ typedef struct job_item { /* one finished file */
     uint8_t *bytes;
     size_t n;
     uint64_t seed;
+    int step, steps; /* of a picture that is not done: made after so many of the steps */
 } job_item;
 
 typedef struct job {
@@ -47,8 +48,8 @@ typedef struct job {
     char message[MAX_SENTENCE];
     job_item *items;
     int n_items;
-    job_item partial[MAX_PARTIAL];
-    int partial_step[MAX_PARTIAL], n_partial, steps; /* made after so many of the steps */
+    job_item partial[MAX_PARTIAL]; /* each stays as it is once it counts */
+    int n_partial;
     int64_t width, height, frames;
     double fps;
     time_t created, finished;
@@ -142,7 +143,7 @@ void reply_error(http_reply *r, unsigned status, const char *param, const char *
 unsigned status_of(oq_status st);
 void reply_failed(http_reply *r, const job *j); /* of a job that has ended without a result */
 bool client_gone(void *connection);
-void client_timed(void *connection); /* from now on it has to read: its idle time counts again */
+void client_timed(void *connection, bool timed); /* does its idle time count: is it the client who has to go on? */
 /* {"error":{...}} of a job that has ended without a result; NULL: no memory. */
 json_t *error_json(unsigned status, const char *param, const char *code, const char *message);
 bool submit(server *s, job *j, http_reply *r, int retry_after_s); /* false: `r` says why not */

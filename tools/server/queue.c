@@ -141,10 +141,10 @@ static void take_partial(void *user, const oq_preview *preview)
         free(item.bytes);
         return;
     }
+    item.step = preview->step;
+    item.steps = preview->steps;
     pthread_mutex_lock(&q->lock);
-    j->partial_step[j->n_partial] = preview->step;
     j->partial[j->n_partial++] = item;
-    j->steps = preview->steps;
     pthread_cond_broadcast(&q->changed);
     pthread_mutex_unlock(&q->lock);
 }

@@ -30,6 +30,7 @@ stream *stream_new(queue *q, job *j, bool edits, void *connection)
 void stream_free(stream *s)
 {
     if (!s) return;
+    if (!s->told) queue_forget(s->queue, s->job); /* nobody reads how it ends */
     job_release(s->queue, s->job);
     free(s->text);
     free(s);
@@ -64,12 +65,12 @@ static json_t *picture_json(const stream *s, const char *type, const job_item *i
 static void tell_partial(stream *s)
 {
     char type[48];
-    const job *j = s->job;
+    const job_item *item = &s->job->partial[s->seen];
     snprintf(type, sizeof type, "%s.partial_image", s->kind);
-    json_t *o = picture_json(s, type, &j->partial[s->seen]);
+    json_t *o = picture_json(s, type, item);
     json_object_set_new(o, "partial_image_index", json_integer(s->seen));
-    json_object_set_new(o, "step", json_integer(j->partial_step[s->seen]));
-    json_object_set_new(o, "steps", json_integer(j->steps));
+    json_object_set_new(o, "step", json_integer(item->step));
+    json_object_set_new(o, "steps", json_integer(item->steps));
     make_event(s, type, o);
     s->seen++;
 }
@@ -99,13 +100,13 @@ size_t stream_read(stream *s, char *to, size_t size)
 {
     if (s->at == s->n) {
         if (s->told) return 0;
+        client_timed(s->connection, false);
         const job_state state = queue_wait(s->queue, s->job, s->seen, client_gone, s->connection);
-        if (s->seen < queue_partials(s->queue, s->job)) {
+        client_timed(s->connection, true); /* one that stops reading does not keep its connection */
+        if (s->seen < queue_partials(s->queue, s->job))
             tell_partial(s);
-        } else {
-            client_timed(s->connection);
+        else
             tell_result(s, state);
-        }
     }
     const size_t left = s->n - s->at, n = left < size ? left : size;
     if (n) memcpy(to, s->text + s->at, n);
