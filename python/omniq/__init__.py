@@ -15,6 +15,7 @@ next layer.
 """
 
 import ctypes as c
+import inspect
 import json
 import logging
 import os
@@ -53,11 +54,11 @@ class _Env:
         self.preview = None  # of the call that is at work
         self._showing = self._failed = None
         said = ["libomniq gives no environment"]
-        levels = (logging.WARNING, logging.INFO, logging.DEBUG)
+        levels = {-1: logging.INFO, 0: logging.WARNING, 1: logging.INFO}  # oq_log_level; -1: a line of a result
 
         def log(_, level, message):
             said[0] = message.decode(errors="replace")
-            _log.log(levels[level], "%s", said[0])
+            _log.log(levels.get(level, logging.DEBUG), "%s", said[0])
 
         def tell(callback, *values):
             self._showing = threading.get_ident()
@@ -137,8 +138,10 @@ class _Env:
 
     def call(self, function, *arguments, progress=None, preview=None):
         """Calls from a thread of its own, so that Ctrl-C reaches Python while C is at work. Returns when C has, in any case: what
-        the caller holds is in use until then. `progress` takes the place of the environment's."""
+        the caller holds is in use until then. `progress` takes the place of the environment's. An argument that is a method is
+        asked for its value when no other call is at work any more."""
         with self.lock():
+            arguments = [a() if inspect.ismethod(a) else a for a in arguments]
             _lib.oq_env_clear(self.pointer)
             self._failed, self.preview = None, preview
             before, self.progress = self.progress, progress or self.progress
@@ -441,7 +444,7 @@ class Model:
     def plan(self) -> Report:
         """Every layer's scheme, kernel and bytes."""
         report = c.c_void_p()
-        self._env.call(_lib.oq_model_plan, self._env.pointer, self._opened(), c.byref(report))
+        self._env.call(_lib.oq_model_plan, self._env.pointer, self._opened, c.byref(report))
         return Report(report)
 
     def generate(
@@ -470,7 +473,7 @@ class Model:
             o = _Options(self._env, "generate", (), dict(options, prompt=prompt))
             media = c.c_void_p()
             self._env.call(
-                _lib.oq_generate, self._env.pointer, self._opened(), o.pointer, c.byref(media),
+                _lib.oq_generate, self._env.pointer, self._opened, o.pointer, c.byref(media),
                 progress=progress, preview=preview,
             )  # fmt: skip
         owner = _Pixels(self._env, media)

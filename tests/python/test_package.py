@@ -199,6 +199,52 @@ class Package(unittest.TestCase):
         with self.assertRaisesRegex(omniq.Error, "is closed"):
             model.generate("a red ring")
 
+    def test_a_model_is_closed_before_its_turn(self):
+        model = omniq.Model(MODEL)
+        failed, waiting = [], threading.Event()
+
+        def late():
+            waiting.set()
+            try:
+                model.generate("a red ring", **SMALL)
+            except omniq.Error as e:
+                failed.append(str(e))
+
+        env = model._env
+        with env.lock():  # as a call at work holds it
+            thread = threading.Thread(target=late)
+            thread.start()
+            waiting.wait()
+            time.sleep(0.1)
+            model._open = False  # what close() does, whose turn came first
+        thread.join()
+        model._open = True
+        model.close()
+        self.assertEqual(len(failed), 1)
+        self.assertIn("is closed", failed[0])
+
+    def test_the_package_knows_the_header(self):
+        """Every function of the C interface is used here, or left out with a reason."""
+        left_out = {
+            "oq_command_at", "oq_option_list",  # 'omniq --help' has them
+            "oq_options_copy", "oq_options_set",  # options are made from JSON at once
+            "oq_model_check_output",  # saving says it
+            "oq_status_text",  # errors have a sentence
+            "oq_env_file_lost",  # is for a signal handler in C
+        }
+        header = (root / "include" / "omniq" / "omniq.h").read_text()
+        declared = set(re.findall(r"^OQ_API [^;]*?(oq_\w+)\(", header, re.MULTILINE))
+        self.assertGreater(len(declared), 30)
+        self.assertEqual(declared, set(_library._functions) | left_out)
+        self.assertFalse(left_out & set(_library._functions))
+
+    def test_lines_of_a_result_are_told(self):
+        env = omniq._Env()
+        with self.assertLogs("omniq", "DEBUG") as logs:
+            for level in (-1, 0, 1, 2, 7):
+                env._callbacks[0](None, level, b"x")
+        self.assertEqual([r.levelname for r in logs.records], ["INFO", "WARNING", "INFO", "DEBUG", "DEBUG"])
+
     def test_methods_of_the_callers_own(self):
         def choose(layer, outputs, inputs):
             self.assertGreater(outputs * inputs, 0)
