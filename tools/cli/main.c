@@ -28,7 +28,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 {
     (void)context;
     if (info->si_code == BUS_ADRERR && oq_env_file_lost(signal_target, info->si_addr)) return;
-    signal(number, SIG_DFL); /* the same read raises it again */
+    signal(number, SIG_DFL); /* the same read raises it again; one that somebody sent does not come back */
+    if (info->si_code <= 0) raise(number);
 }
 
 /* The first signal asks the work to stop at its next layer; a second one ends the process at once. */
