@@ -12,8 +12,8 @@ all:
 	@cmake --build $(BUILD) -j $(JOBS)
 
 check: all # ends with "N passed, N failed"
-	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) $(CTEST) || true
-	@tools/dev/count_tests $(BUILD)/Testing/Temporary/LastTest.log
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) $(CTEST); status=$$?; \
+	 tools/dev/count_tests $(BUILD)/Testing/Temporary/LastTest.log && exit $$status
 
 # For AArch64, on Debian: cross compiled against arm64 libraries unpacked in ARM_ROOT, then the tests that an emulated
 # processor ends soon. ARM_TESTS=. runs all of them, for hours.
@@ -23,8 +23,8 @@ ARM_TESTS ?= ^(kcheck_.*|test_(base|file_map|options|quant_config|yaml|safetenso
 arm: # ends with "N passed, N failed"
 	@tools/dev/arm_root $(ARM_ROOT)
 	@$(MAKE) all BUILD=$(ARM_BUILD) CMAKE_FLAGS="-DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux.cmake -DOMNIQ_ARM_ROOT=$(abspath $(ARM_ROOT)) $(CMAKE_FLAGS)"
-	@ctest --test-dir $(ARM_BUILD) --output-on-failure -j $(JOBS) -R '$(ARM_TESTS)' || true
-	@tools/dev/count_tests $(ARM_BUILD)/Testing/Temporary/LastTest.log
+	@ctest --test-dir $(ARM_BUILD) --output-on-failure -j $(JOBS) -R '$(ARM_TESTS)'; status=$$?; \
+	 tools/dev/count_tests $(ARM_BUILD)/Testing/Temporary/LastTest.log && exit $$status
 
 demo: all # pictures and a report in out/demo
 	@sh tools/dev/demo.sh $(BUILD)/omniq $(OUT)

@@ -148,6 +148,7 @@ counts '2 passed, 1 failed' 1 '1/1 Testing: a\n[  PASSED  ] 2 test(s).\n[  FAILE
 counts '5 passed, 2 failed' 1 '1/2 Testing: a\n5 passed, 1 failed\nTest Failed.\n2/2 Testing: b\nTest Failed.\n'
 counts '4 passed, 1 failed' 1 '1/1 Testing: a\n[  PASSED  ] 4 test(s).\nTest Failed.\n' # all well, then a crash
 counts '2 passed, 0 failed' 0 '1/2 Testing: a\nTest Passed.\n2/2 Testing: b\nTest Passed.\n'
+counts '1 passed, 1 failed' 1 '1/2 Testing: a\nCommand: "a"\nTest Passed.\n2/2 Testing: b\nCommand: ""\nTest Passed.\n' # b is not there
 counts '0 passed, 0 failed' 1 'nothing\n'
 
 echo "$passed passed, $failed failed"
