@@ -45,6 +45,7 @@ oq_status oq_file_map_fd(oq_env *env, const char *path, int fd, size_t bytes, oq
         return oq_fail(env, errno == ENOMEM ? OQ_E_NOMEM : OQ_E_IO, "%s: cannot be mapped: %s", path,
                        strerror(errno));
     }
+    m->st.st_size = (off_t)bytes; /* of what is mapped: it may have changed since it was measured */
     m->page = (size_t)sysconf(_SC_PAGESIZE);
     m->first = (uintptr_t)p;
     m->end = m->first + oq_align_up(bytes, m->page);

@@ -122,6 +122,17 @@ static void what_grows_is_told(void **state)
     expect(w, "had 5242880 bytes when it was opened and has 5242881 now");
 }
 
+static void what_grew_before_it_was_mapped_is_told(void **state)
+{
+    world *w = *state;
+    oq_mapping map;
+    const int fd = open(w->path, O_RDONLY);
+    assert_int_equal(oq_file_map_fd(w->env, w->path, fd, BYTES - 1, &map), OQ_OK);
+    close(fd);
+    expect(w, "had 5242879 bytes when it was opened and has 5242880 now");
+    oq_file_unmap(&map);
+}
+
 /* Before the end of a verb, though its file is closed. */
 static void what_was_closed_is_told(void **state)
 {
@@ -203,10 +214,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(what_is_left_alone_is_fine),       TEST(another_file_of_the_name_is_fine),
-        TEST(what_is_written_to_is_told),       TEST(what_grows_is_told),
-        TEST(what_was_closed_is_told),          TEST(what_is_cut_is_read_as_zeros_and_told),
-        TEST(what_was_cut_for_a_while_is_told), TEST(other_addresses_are_not_ours),
+        TEST(what_is_left_alone_is_fine),
+        TEST(another_file_of_the_name_is_fine),
+        TEST(what_is_written_to_is_told),
+        TEST(what_grows_is_told),
+        TEST(what_grew_before_it_was_mapped_is_told),
+        TEST(what_was_closed_is_told),
+        TEST(what_is_cut_is_read_as_zeros_and_told),
+        TEST(what_was_cut_for_a_while_is_told),
+        TEST(other_addresses_are_not_ours),
         TEST(a_copy_is_whole_or_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
