@@ -93,12 +93,19 @@ class _Env:
 
     def _register(self, name, choose, tell):
         """A method whose layers a function of the caller's decides; what C sees of it lives as long as the env."""
-        _callable(f"method '{name}'", choose)
         answers = {}
+        if not callable(choose):
+            raise Error("E_ARG", f"method '{name}' has to be callable, not {choose!r}")
+
+        def ask(layer, n, k):
+            answer = choose(layer, n, k)
+            if answer is not None and not isinstance(answer, str):
+                raise Error("E_ARG", f"method '{name}' has to give a method's name or None for {layer}, not {answer!r}")
+            return answer
 
         def chosen(_, layer, n, k):
-            answer = tell(choose, layer.decode(), n, k)
-            if answer is None or not isinstance(answer, str):
+            answer = tell(ask, layer.decode(errors="replace"), n, k)
+            if answer is None:
                 return None
             return c.cast(answers.setdefault(answer, c.create_string_buffer(answer.encode())), c.c_void_p).value
 

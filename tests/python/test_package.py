@@ -255,6 +255,9 @@ class Package(unittest.TestCase):
         quantized = {layer["name"] for layer in layers if layer["quantized"]}
         self.assertTrue(quantized)
         self.assertTrue(all("feed_forward" in name for name in quantized), quantized)
+        for wrong, sentence in ((None, "callable, not None"), (lambda *_: 8, "a method's name or None for .*, not 8")):
+            with self.assertRaisesRegex(omniq.Error, sentence):
+                omniq.Model(MODEL, quantization={"transformer": "mine"}, methods={"mine": wrong})
         with self.assertRaisesRegex(ZeroDivisionError, "division"):
             omniq.Model(MODEL, quantization={"transformer": "mine"}, methods={"mine": lambda *_: 1 / 0})
 
