@@ -4,6 +4,7 @@
 #include "base/json.h"
 
 #include "base/file.h"
+#include "base/names.h"
 #include "base/strbuf.h"
 #include "base/unicode.h"
 
@@ -289,20 +290,24 @@ oq_json *oq_json_new_array(void)
     return wrap(json_array());
 }
 
-oq_json *oq_json_new_string(const char *text)
+static oq_json *new_text(const char *text, size_t bytes)
 {
-    if (!text) return wrap(json_null());
-    json_t *json = json_string(text);
+    json_t *json = json_stringn(text, bytes);
     if (json) return wrap(json);
     oq_env *env = NULL;
     if (oq_env_new(&(oq_env_params){.size = sizeof(oq_env_params), .n_threads = 1}, &env) != OQ_OK)
         return NULL;
     size_t n = 0;
-    char *repaired = oq_utf8_repair(env, text, strlen(text), &n);
+    char *repaired = oq_utf8_repair(env, text, bytes, &n);
     if (repaired) json = json_stringn(repaired, n);
     oq_free(env, repaired);
     oq_env_free(env);
     return wrap(json);
+}
+
+oq_json *oq_json_new_string(const char *text)
+{
+    return text ? new_text(text, strlen(text)) : wrap(json_null());
 }
 
 oq_json *oq_json_new_int(int64_t value)
@@ -345,6 +350,16 @@ bool oq_json_append(oq_json *array, oq_json *value)
         return false;
     }
     return json_array_append_new(raw(array), raw(value)) == 0;
+}
+
+bool oq_json_append_words(oq_json *array, const char *csv)
+{
+    size_t n = 0;
+    for (const char *at = csv, *word = NULL; at;) {
+        at = oq_csv_next(at, &word, &n);
+        if (n && !oq_json_append(array, new_text(word, n))) return false;
+    }
+    return array != NULL;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------- */

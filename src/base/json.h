@@ -46,6 +46,7 @@ oq_json *oq_json_new_bool(bool value);
 oq_json *oq_json_new_null(void);
 bool     oq_json_set(oq_json *object, const char *key, oq_json *value);
 bool     oq_json_append(oq_json *array, oq_json *value);
+bool     oq_json_append_words(oq_json *array, const char *csv); /* each comma separated word that is not empty */
 
 enum { OQ_JSON_COMPACT = 0, OQ_JSON_INDENT = 1, OQ_JSON_SORT = 2, OQ_JSON_LITERALS = 4 };
 /* Writes the value; reals in the shortest form that reads back equal; NaN and ±Infinity as strings, with

@@ -119,8 +119,7 @@ bool oq_dotted_prefix(const char *prefix, const char *name)
     return n == 0 || (strncmp(prefix, name, n) == 0 && (name[n] == '\0' || name[n] == '.'));
 }
 
-/* Next word of a csv: its begin and length; returns where to go on, NULL at the end. */
-static const char *next_word(const char *csv, const char **word, size_t *n)
+const char *oq_csv_next(const char *csv, const char **word, size_t *n)
 {
     while (*csv == ' ') csv++;
     const char *end = strchr(csv, ',');
@@ -137,7 +136,7 @@ bool oq_csv_word(const char *csv, size_t i, char *out, size_t size)
     size_t n = 0;
     if (!csv || !*csv) return false;
     for (const char *at = csv; at;) {
-        at = next_word(at, &word, &n);
+        at = oq_csv_next(at, &word, &n);
         if (i-- > 0) continue;
         if (n >= size) n = size - 1;
         memcpy(out, word, n);

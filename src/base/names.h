@@ -17,5 +17,8 @@ bool oq_dotted_prefix(const char *prefix, const char *name);
 bool oq_csv_has(const char *csv, const char *word);
 /* The i-th word of `csv` copied into `out` (terminated, cut at n); false when there is none. */
 bool oq_csv_word(const char *csv, size_t i, char *out, size_t n);
+/* The word that begins at `csv`, of any length: its begin and bytes (not terminated). Where the next one begins; NULL: that
+ * was the last. */
+const char *oq_csv_next(const char *csv, const char **word, size_t *n);
 
 #endif

@@ -433,7 +433,7 @@ oq_status oq_quant_config_add_component(oq_env *env, oq_quant_config *config, co
     return add_entry(env, config, key, adopted);
 }
 
-/* Appends csv's words to the list under whichever spelling the options already use. */
+/* Appends csv's words to those under whichever spelling the options already use, a list or comma separated themselves. */
 static oq_status add_ignored(oq_env *env, oq_quant_config *config, oq_quant_spec *spec, const char *csv)
 {
     static const char *const spellings[] = {"ignored_layers", "modules_to_not_convert"};
@@ -441,11 +441,14 @@ static oq_status add_ignored(oq_env *env, oq_quant_config *config, oq_quant_spec
     oq_json *options = spec->options ? oq_json_copy(spec->options) : oq_json_new_object();
     const char *key = oq_json_get(options, spellings[1]) ? spellings[1] : spellings[0];
     const oq_json *old = oq_json_get(options, key);
-    oq_json *list = old && oq_json_type(old) == OQ_JSON_ARRAY ? oq_json_copy(old) : oq_json_new_array();
-    char word[512];
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && oq_csv_word(csv, i, word, sizeof word); i++)
-        if (*word) ok = oq_json_append(list, oq_json_new_string(word));
+    const oq_json_kind kind = oq_json_type(old);
+    if (kind != OQ_JSON_ARRAY && kind != OQ_JSON_STRING && kind != OQ_JSON_NULL) {
+        oq_json_free(options); /* the method refuses such an option */
+        return OQ_OK;
+    }
+    oq_json *list = kind == OQ_JSON_ARRAY ? oq_json_copy(old) : oq_json_new_array();
+    bool ok = !oq_json_string(old) || oq_json_append_words(list, oq_json_string(old));
+    ok = ok && oq_json_append_words(list, csv);
     ok = oq_json_set(options, key, list) && ok;
     if (!ok) {
         oq_json_free(options);
@@ -460,6 +463,11 @@ oq_status oq_quant_config_add_ignored(oq_env *env, oq_quant_config *config, cons
     for (size_t i = 0; i < config->n_entries; i++) any |= config->entries[i].spec.method != NULL;
     if (!any)
         return oq_fail(env, OQ_E_CONFIG, "ignored layers '%s' are given without a quantization method", csv);
+    oq_json *common = oq_json_new_array();
+    const bool kept = oq_json_append_words(common, csv);
+    if (!oq_json_append(config->held, common) || !kept)
+        return oq_fail(env, OQ_E_NOMEM, SUBJECT ": no memory for ignored layers");
+    config->common_ignored = common;
     OQ_TRY(add_ignored(env, config, &config->single, csv));
     OQ_TRY(add_ignored(env, config, &config->fallback, csv));
     for (size_t i = 0; i < config->n_entries; i++)

@@ -36,6 +36,7 @@ typedef struct oq_quant_config {
     oq_quant_spec fallback; /* key "default"; also what the word none asks for */
     oq_attention_entry *attention; /* in any form, NONE too: weights and attention are asked for separately */
     size_t n_attention, cap_attention;
+    const oq_json *common_ignored; /* --ignored-layers' words, which all requests got; NULL: none (owned by `held`) */
     oq_json *held;          /* a list that owns every `options` */
     const char *file;       /* that it was read from; NULL: none */
     const char *from;       /* "flag" after parse, "config" after from_json; the caller may say better */

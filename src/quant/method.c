@@ -125,11 +125,8 @@ static oq_status read_choice(const value_reader *r, const oq_json *value, oq_jso
 
 static oq_status read_csv(const value_reader *r, const oq_json *value, oq_json **out)
 {
-    char word[512];
     *out = oq_json_new_array();
-    for (size_t i = 0; oq_csv_word(oq_json_string(value), i, word, sizeof word); i++)
-        if (*word && !oq_json_append(*out, oq_json_new_string(word))) return fail_memory(r);
-    return OQ_OK;
+    return oq_json_append_words(*out, oq_json_string(value)) ? OQ_OK : fail_memory(r);
 }
 
 static int compare_ints(const void *a, const void *b)

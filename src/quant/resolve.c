@@ -129,11 +129,22 @@ static oq_status find_method(const candidate *c, const oq_quant_spec *spec, cons
 
 /* ---- routes -------------------------------------------------------------------------------------------- */
 
+static bool is_common(const oq_quant_config *config, const char *text)
+{
+    const oq_json *list = config ? config->common_ignored : NULL;
+    for (size_t i = 0; i < oq_json_size(list); i++)
+        if (strcmp(oq_json_string(oq_json_at(list, i)), text) == 0) return true;
+    return false;
+}
+
 static oq_status make_patterns(resolver *r, const oq_json *list, bool user, oq_pattern **out, size_t *n)
 {
     *n = oq_json_size(list);
     OQ_TRY(oq_arena_new(&r->resolved->arena, *n, sizeof **out, "ignored_layers", out));
-    for (size_t i = 0; i < *n; i++) (*out)[i] = (oq_pattern){oq_json_string(oq_json_at(list, i)), user, 0};
+    for (size_t i = 0; i < *n; i++) {
+        const char *text = oq_json_string(oq_json_at(list, i));
+        (*out)[i] = (oq_pattern){.text = text, .user = user, .common = user && is_common(r->config, text)};
+    }
     return OQ_OK;
 }
 

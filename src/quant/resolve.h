@@ -13,6 +13,7 @@ typedef struct oq_pattern { /* one entry of ignored_layers; one value for all co
                                request */
     const char *text;
     bool user;       /* the user's (no match: error) or the checkpoint's (no match: warning) */
+    bool common;     /* the user's for all components: a match in any of them will do */
     int64_t matches; /* layers it matched; counted while planning */
 } oq_pattern;
 

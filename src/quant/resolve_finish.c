@@ -84,8 +84,7 @@ static oq_status fail_unmatched(oq_env *env, const oq_resolved *resolved, const 
                    first, middle);
 }
 
-/* An entry that several components carry (--ignored-layers goes to each of them) has its effect once any of them has
- * such a layer. */
+/* What --ignored-layers says goes to each component, and has its effect once any of them has such a layer. */
 static bool matches_anywhere(const oq_resolved *resolved, const char *pattern)
 {
     for (size_t i = 0; i < resolved->n_components; i++) {
@@ -93,7 +92,7 @@ static bool matches_anywhere(const oq_resolved *resolved, const char *pattern)
         for (size_t j = 0; j < c->n_routes; j++)
             for (size_t k = 0; k < c->routes[j].n_ignored; k++) {
                 const oq_pattern *p = &c->routes[j].ignored[k];
-                if (p->user && p->matches > 0 && strcmp(p->text, pattern) == 0) return true;
+                if (p->common && p->matches > 0 && strcmp(p->text, pattern) == 0) return true;
             }
     }
     return false;
@@ -106,7 +105,7 @@ static oq_status check_patterns(oq_env *env, oq_resolved *resolved, const char *
         for (size_t j = 0; j < c->n_routes; j++) {
             for (size_t k = 0; k < c->routes[j].n_ignored; k++) {
                 const oq_pattern *p = &c->routes[j].ignored[k];
-                if (p->matches > 0 || (p->user && matches_anywhere(resolved, p->text))) continue;
+                if (p->matches > 0 || (p->common && matches_anywhere(resolved, p->text))) continue;
                 if (p->user) return fail_unmatched(env, resolved, p->text, names, n_names);
                 OQ_TRY(oq_resolved_warn(resolved,
                                         "component '%s': the checkpoint ignores '%s', which matches no layer",

@@ -127,10 +127,15 @@ static inline void quantize_all(world *w, const oq_dtype *type)
             quantize(w, layers[i].parts[j], layers[i].part_n[j], layers[i].part_n[j], type);
 }
 
-static inline oq_status resolve(world *w, const char *request)
+static inline void ask(world *w, const char *request)
 {
     clear(w);
     if (request) assert_int_equal(oq_quant_config_parse(w->env, request, components, 3, &w->config), OQ_OK);
+}
+
+static inline oq_status resolve(world *w, const char *request)
+{
+    ask(w, request);
     return oq_resolve(w->env, w->config, w->in, 3, &w->resolved);
 }
 
@@ -141,14 +146,20 @@ static inline oq_status choose(world *w, int i, oq_layer_choice *out)
                             NULL, out);
 }
 
-/* Resolves and goes through all layers, as the plan does; stops at the first error. */
-static inline oq_status plan(world *w, const char *request, oq_layer_choice *choices)
+/* Resolves the configuration at hand and goes through all layers, as the plan does; stops at the first error. */
+static inline oq_status plan_config(world *w, oq_layer_choice *choices)
 {
     oq_layer_choice local[OQ_COUNT(layers)];
     if (!choices) choices = local;
-    OQ_TRY(resolve(w, request));
+    OQ_TRY(oq_resolve(w->env, w->config, w->in, 3, &w->resolved));
     for (size_t i = 0; i < OQ_COUNT(layers); i++) OQ_TRY(choose(w, (int)i, &choices[i]));
     return oq_resolve_finish(w->env, w->resolved, w->name_list, w->n_names);
+}
+
+static inline oq_status plan(world *w, const char *request, oq_layer_choice *choices)
+{
+    ask(w, request);
+    return plan_config(w, choices);
 }
 
 static inline void accept(world *w, const char *request, oq_layer_choice *choices)

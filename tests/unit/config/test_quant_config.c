@@ -288,6 +288,28 @@ static void test_additions(void **state)
     assert_int_equal(oq_json_size(oq_json_get(config->single.options, "modules_to_not_convert")), 2);
     oq_quant_config_free(config);
 
+    config = parse(env, "{method: int8, ignored_layers: 'a, c'}"); /* words of a text stay, too */
+    assert_int_equal(oq_quant_config_add_ignored(env, config, "b"), OQ_OK);
+    const oq_json *list = oq_json_get(config->single.options, "ignored_layers");
+    assert_int_equal(oq_json_size(list), 3);
+    assert_string_equal(oq_json_string(oq_json_at(list, 1)), "c");
+    assert_int_equal(oq_json_size(config->common_ignored), 1);
+    oq_quant_config_free(config);
+
+    config = parse(env, "{method: int8, ignored_layers: 5}"); /* the method says what is wrong with it */
+    assert_int_equal(oq_quant_config_add_ignored(env, config, "b"), OQ_OK);
+    assert_int_equal(oq_json_type(oq_json_get(config->single.options, "ignored_layers")), OQ_JSON_INT);
+    oq_quant_config_free(config);
+
+    char entry[2048];
+    memset(entry, 'a', sizeof entry);
+    entry[sizeof entry - 1] = '\0';
+    config = parse(env, "fp8");
+    assert_int_equal(oq_quant_config_add_ignored(env, config, entry), OQ_OK);
+    list = oq_json_get(config->single.options, "ignored_layers");
+    assert_string_equal(oq_json_string(oq_json_at(list, 0)), entry);
+    oq_quant_config_free(config);
+
     config = parse(env, "none");
     assert_int_equal(oq_quant_config_add_ignored(env, config, "a"), OQ_E_CONFIG);
     assert_non_null(strstr(oq_env_error(env), "without a quantization method"));

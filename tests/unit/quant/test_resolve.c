@@ -240,6 +240,27 @@ static void test_unmatched(void **state)
                 "'transformer.layers.0.attention.to_q', which begins no layer's name|attention.to_qkv'");
 }
 
+/* An entry of a component's own request must match there; --ignored-layers' in any component. A long one is not cut. */
+static void test_unmatched_component(void **state)
+{
+    world *w = *state;
+    char entry[1200], request[1300];
+    refuse_plan(w,
+                "{\"transformer\": {\"method\": \"fp8\", \"ignored_layers\": [\"w2\"]}, \"text_encoder\": "
+                "{\"method\": \"fp8\", \"ignored_layers\": [\"w2\"]}}",
+                OQ_E_CONFIG,
+                "ignored_layers entry 'w2' means layers like 'transformer.layers.1.feed_forward.w2'");
+    ask(w, "{\"transformer\": \"fp8\", \"text_encoder\": \"fp8\"}");
+    assert_int_equal(oq_quant_config_add_ignored(w->env, w->config, "w2"), OQ_OK);
+    assert_int_equal(plan_config(w, NULL), OQ_OK);
+
+    snprintf(entry, sizeof entry, "re:(%0900d|layers.1.feed_forward.w2)", 0);
+    snprintf(request, sizeof request, "{\"method\": \"fp8\", \"ignored_layers\": \"to_qkv, %s\"}", entry);
+    accept(w, request, NULL);
+    assert_string_equal(component(w, 0)->routes[0].ignored[1].text, entry);
+    assert_int_equal(component(w, 0)->routes[0].ignored[1].matches, 1);
+}
+
 static void test_no_effect(void **state)
 {
     world *w = *state;
@@ -374,6 +395,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_four_bits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_encoders, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ignored, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unmatched_component, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unmatched, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_effect, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mapped_names, setup, teardown),
