@@ -417,7 +417,6 @@ int main(void)
         cmocka_unit_test(test_rank_of_nothing),
         cmocka_unit_test(test_requests),
         cmocka_unit_test(test_rows_twice_in_one_file),
-        cmocka_unit_test(test_requests),
         cmocka_unit_test(test_alpha_in_metadata),
     };
     return cmocka_run_group_tests_name("lora", tests, setup, teardown);

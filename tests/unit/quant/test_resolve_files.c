@@ -90,9 +90,9 @@ static void test_conflicts(void **state)
     declare(w, 0, "{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\"}");
     refuse(w, "{\"method\": \"fp8\", \"activation_scheme\": \"dynamic\"}", OQ_E_MISMATCH,
            "sets activation_scheme to \"dynamic\"|'net/config.json' declares \"static\"");
-    declare(w, 0, "{\"quant_method\": \"sdnq\"}");
+    declare(w, 0, "{\"quant_method\": \"vptq\"}");
     refuse(w, NULL, OQ_E_UNSUPPORTED,
-           "'net/config.json' declares quantization method 'sdnq'|not in this build yet");
+           "'net/config.json' declares quantization method 'vptq'|not in this build yet");
     declare(w, 0, "{\"quant_method\": \"fp8\", \"colour\": \"red\"}");
     refuse(w, NULL, OQ_E_CONFIG, "net/config.json: method 'fp8' has no option 'colour'");
     declare(w, 0, NULL);
