@@ -278,13 +278,13 @@ static oq_status hang(oq_loras *l, const lora_file *f, const adapter *a, const o
     return OQ_OK;
 }
 
-/* One file means the same rows of a layer twice, in two spellings. */
+/* One file means the same rows of a layer twice, in two spellings or as a part and within the whole product. */
 static oq_status check_once(oq_loras *l, const adapter *a)
 {
     for (const adapter *b = l->files[l->n_files - 1].adapters; b < a; b++)
         for (int i = 0; i < b->n_targets * a->n_targets; i++) {
             const oq_lora_target *x = &a->targets[i % a->n_targets], *y = &b->targets[i / a->n_targets];
-            if (x->linear == y->linear && x->at == y->at && x->n == y->n)
+            if (x->linear == y->linear && x->at < y->at + y->n && y->at < x->at + x->n)
                 return oq_fail(l->env, OQ_E_FORMAT,
                                "--lora '%s': '%.*s' and '%.*s' mean the same rows of layer '%s'",
                                a->subject.path, (int)b->n, b->name, (int)a->n, a->name, x->linear->name);

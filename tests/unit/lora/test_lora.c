@@ -252,24 +252,30 @@ static void test_refusals(void **state)
     oq_env_clear(f->env);
 }
 
-/* One file that means the same rows twice, in two spellings, would change them twice. */
+/* One file that means the same rows twice, in two spellings or alone and within a fused product, would change them twice. */
 static void test_rows_twice_in_one_file(void **state)
 {
-    fixture *f = *state;
-    const entry twice[] = {
-        {"lora_unet_block_0_w2", ".lora_down.weight", ".lora_up.weight", W2},
-        {"transformer.block.0.w2", ".lora_A.weight", ".lora_B.weight", W2},
+    static const struct {
+        entry twice[2];
+        const char *error;
+    } rows[] = {
+        {{{"lora_unet_block_0_w2", ".lora_down.weight", ".lora_up.weight", W2},
+          {"transformer.block.0.w2", ".lora_A.weight", ".lora_B.weight", W2}},
+         "'lora_unet_block_0_w2' and 'transformer.block.0.w2' mean the same rows of layer 'block.0.w2'"},
+        {{{"lora_unet_block_0_w13", ".lora_down.weight", ".lora_up.weight", 2 * TINY_HIDDEN, TINY_DIM, 0},
+          {"transformer.block.0.w3", ".lora_A.weight", ".lora_B.weight", TINY_HIDDEN, TINY_DIM, 0}},
+         "'lora_unet_block_0_w13' and 'transformer.block.0.w3' mean the same rows of layer 'block.0.w13'"},
     };
-    const oq_lora_request request = {write_file(f, "twice.safetensors", twice, 2), 1};
-    net n;
-    net_plan(f, &tiny_module, "{}", NULL, &n);
-    assert_int_equal(net_attach(f, &n, &request, 1), OQ_E_FORMAT);
-    if (!strstr(
-            oq_env_error(f->env),
-            "'lora_unet_block_0_w2' and 'transformer.block.0.w2' mean the same rows of layer 'block.0.w2'"))
-        fail_msg("%s", oq_env_error(f->env));
-    net_free(f, &n);
-    oq_env_clear(f->env);
+    fixture *f = *state;
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        const oq_lora_request request = {write_file(f, "twice.safetensors", rows[i].twice, 2), 1};
+        net n;
+        net_plan(f, &tiny_module, "{}", NULL, &n);
+        assert_int_equal(net_attach(f, &n, &request, 1), OQ_E_FORMAT);
+        if (!strstr(oq_env_error(f->env), rows[i].error)) fail_msg("%s", oq_env_error(f->env));
+        net_free(f, &n);
+        oq_env_clear(f->env);
+    }
 }
 
 /* A rank of 0 is told with the tensor's shape. */
