@@ -226,10 +226,13 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
     char name[1024];
     layer_words w = {.env = ckpt->arena.env, .options = declared->options, .name = name};
     oq_packed_layout layout = packed_layout(&w);
-    if (strcmp(type_of(&w), "int") != 0) return oq_block_layer_of(declared, ckpt, t, name_length, n, k);
-    if (!oq_packed_layer_of(&layout, ckpt, t, name_length, n, k) || *name_length >= sizeof name) return false;
+    /* its name first: it may be of another kind than the file as a whole */
+    const bool named = oq_packed_layer_of(&layout, ckpt, t, name_length, n, k) ||
+                       oq_block_layer_of(declared, ckpt, t, name_length, n, k);
+    if (!named || *name_length >= sizeof name) return false;
     snprintf(name, sizeof name, "%.*s", (int)*name_length, t->name);
     if (find_own(w.env, declared, name, &w.own) != OQ_OK) return false;
+    if (strcmp(type_of(&w), "int") != 0) return oq_block_layer_of(declared, ckpt, t, name_length, n, k);
     layout = packed_layout(&w);
     return oq_packed_layer_of(&layout, ckpt, t, name_length, n, k);
 }

@@ -87,10 +87,19 @@ static void put_kind(oq_json *o, const oq_format *f)
     oq_json_set(o, "act_dynamic", oq_json_new_bool(true));
 }
 
-/* Layers that stay plain, or differ from the first, by name. */
+/* The layer that the file's own words mean: of integers where there is one, since their packing is told for all of them and
+ * that of MX needs no word. */
+static const oq_write_layer *leading(const oq_write_component *c)
+{
+    for (size_t i = 0; i < c->n_layers; i++)
+        if (c->layers[i].scheme.weight->int_bits) return &c->layers[i];
+    return &c->layers[0];
+}
+
+/* Layers that stay plain, or differ from the leading one, by name. */
 static oq_json *extra_config(const oq_write_component *c)
 {
-    const oq_format *first = c->layers[0].scheme.weight;
+    const oq_format *const first = leading(c)->scheme.weight;
     oq_json *extra = oq_json_new_object();
     for (size_t i = 0; i < c->n_plain; i++) {
         oq_json *o = oq_json_new_object();
@@ -98,7 +107,7 @@ static oq_json *extra_config(const oq_write_component *c)
         oq_json_set(o, "data_type", oq_json_new_string("float"));
         oq_json_set(extra, c->plain[i], o);
     }
-    for (size_t i = 1; i < c->n_layers; i++) {
+    for (size_t i = 0; i < c->n_layers; i++) {
         const oq_format *f = c->layers[i].scheme.weight;
         if (f == first) continue;
         oq_json *o = oq_json_new_object();
@@ -110,7 +119,7 @@ static oq_json *extra_config(const oq_write_component *c)
 
 static oq_json *config_of(const oq_write_component *c, const char *packing)
 {
-    const oq_format *f = c->layers[0].scheme.weight;
+    const oq_format *const f = leading(c)->scheme.weight;
     oq_json *o = oq_json_new_object();
     oq_json_set(o, "quant_method", oq_json_new_string("auto-round"));
     oq_json_set(o, "packing_format", oq_json_new_string(f->int_bits ? packing : "auto_round:llm_compressor"));
@@ -125,7 +134,7 @@ static oq_json *config_of(const oq_write_component *c, const char *packing)
 
 static oq_json *config_autoround(const oq_write_component *c)
 {
-    return config_of(c, c->layers[0].zeros_beside ? "auto_round:gptqmodel" : "auto_round:auto_gptq");
+    return config_of(c, leading(c)->zeros_beside ? "auto_round:gptqmodel" : "auto_round:auto_gptq");
 }
 
 static oq_json *config_autoround_awq(const oq_write_component *c)

@@ -93,6 +93,8 @@ static const row rows[] = {
            "\"method\": \"w4a16\", \"bits\": 3, \"group_size\": 64"),
      "auto-round", "int4_g32|int3_g64", 10, true},
     {MIXED("\"method\": \"mxfp4\"", "\"method\": \"mxfp8\""), "auto-round", "mxfp4|mxfp8", 12, false},
+    {MIXED("\"method\": \"mxfp4\"", "\"method\": \"w4a16\", \"group_size\": 32"), "auto-round",
+     "mxfp4|int4_g32", 12, true},
     {"int8", "quanto", "int8_channel", 35, false},
     {"{\"method\": \"fp8\", \"weight_strategy\": \"channel\"}", "quanto", "fp8_e4m3_channel", 30, false},
 };
