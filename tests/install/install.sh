@@ -1,7 +1,7 @@
 #!/bin/sh
 # install.sh -- what 'make install' leaves is enough: the command runs, a program of a few lines builds against the shared
-# and the static library by pkg-config alone. Usage: install.sh OMNIQ CC, the
-# command as it lies in its build folder.
+# and the static library by pkg-config alone; 'make uninstall' takes it all away. Usage: install.sh OMNIQ CC, the command as
+# it lies in its build folder.
 . "$(dirname "$0")/../command/lib.sh"
 build=$(dirname "$omniq") cc=$2
 step() { # NAME COMMAND...
@@ -12,7 +12,9 @@ step() { # NAME COMMAND...
 
 cp "$build/install_manifest.txt" kept 2> /dev/null # the one of a real installation stays
 step 'install' cmake --install "$build" --prefix "$work/to"
-if [ -f kept ]; then cp kept "$build/install_manifest.txt"; else rm -f "$build/install_manifest.txt"; fi
+mkdir manifest
+mv "$build/install_manifest.txt" manifest/
+if [ -f kept ]; then cp kept "$build/install_manifest.txt"; fi
 pc=$(find to -name omniq.pc)
 libdir=$(dirname "$(dirname "$pc")")
 export PKG_CONFIG_PATH="$work/$(dirname "$pc")" LD_LIBRARY_PATH="$work/$libdir"
@@ -32,7 +34,7 @@ int main(int argc, char **argv)
     return !ok;
 }
 END
-flags() { pkg-config --define-prefix "$@" omniq; }
+flags() { pkg-config --define-variable=prefix="$work/to" "$@" omniq; } # wherever below it this build puts libraries
 # shellcheck disable=SC2046 # flags are words
 step 'build with libomniq.so' "$cc" program.c -o shared $(flags --cflags --libs)
 step 'run with libomniq.so' ./shared "$model"
@@ -42,4 +44,8 @@ step 'build with libomniq.a' "$cc" program.c -o static $(flags --static --cflags
 step 'run with libomniq.a' ./static "$model"
 step 'the installed command' to/bin/omniq plan -m "$model"
 step 'the manual page' grep -q 'OMNIQ' to/share/man/man1/omniq.1
+touch to/include/somebody.h
+step 'uninstall' make -C "$root" uninstall BUILD="$work/manifest" PREFIX="$work/to"
+check 'uninstall leaves what is not its own' [ "$(find to ! -type d)" = to/include/somebody.h ]
+check 'no folder of its own is left' [ ! -e to/include/omniq ]
 finish
