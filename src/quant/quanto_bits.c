@@ -84,6 +84,12 @@ static oq_status check_codes(layer *l, const char *says)
     l->group = columns;
     l->groups = cut ? l->n * (l->k / columns) : 0;
     l->bits = cut && holds(t->dim[0], l->groups, 4) ? 4 : 2;
+    if (cut && !says && holds(t->dim[0], l->groups, 4) && holds(t->dim[0], l->groups, 2))
+        return oq_fail(
+            l->env, OQ_E_FORMAT,
+            "tensor '%s' may hold codes of 4 or of 2 bits: one row of bytes for %lld groups, and no "
+            "metadata says which",
+            t->name, (long long)l->groups);
     if (cut && says && holds(t->dim[0], l->groups, 2) && strcmp(says, "int2") == 0) l->bits = 2;
     if (!cut || !holds(t->dim[0], l->groups, l->bits))
         return oq_fail(l->env, OQ_E_FORMAT,

@@ -10,6 +10,7 @@
 
 #include "support/dialect_world.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { N = 4, K = 8 };
@@ -230,6 +231,32 @@ static void test_compressed_tensors(void **state)
            "{\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, \"type\": \"int\"}}}}",
            OQ_E_UNSUPPORTED,
            "tensor 'a.weight_packed' is in the layout 'marlin-24', which is not in this build yet");
+}
+
+/* One row of bytes for one or two groups is full of codes of either width. */
+static void test_quanto_width(void **state)
+{
+    static const uint8_t bytes[32] = {0x12, 0x31};
+    static const float numbers[2] = {0.5f, 0.25f};
+    world *w = *state;
+    oq_part_source part;
+    bool found = false;
+    memory_ckpt_init(&w->ckpt);
+    memory_ckpt_add(&w->ckpt, "a.weight._data._data", &oq_dtype_u8, bytes, 1, 32);
+    memory_ckpt_add(&w->ckpt, "a.weight._scale", &oq_dtype_f32, numbers, 2, 1);
+    memory_ckpt_add(&w->ckpt, "a.weight._shift", &oq_dtype_f32, numbers, 2, 1);
+    assert_int_equal(world_locate(w, "{\"quant_method\": \"quanto\"}", 2, 32, &part, &found), OQ_E_FORMAT);
+    assert_string_equal(
+        oq_env_error(w->env),
+        "tensor 'a.weight._data._data' may hold codes of 4 or of 2 bits: one row of bytes for 2 "
+        "groups, and no metadata says which");
+    static const char *const says[] = {"int4", "int2"};
+    for (int i = 0; i < 2; i++) {
+        char config[96];
+        snprintf(config, sizeof config, "{\"quant_method\": \"quanto\", \"weights_dtype\": \"%s\"}", says[i]);
+        assert_int_equal(world_locate(w, config, 2, 32, &part, &found), OQ_OK);
+        assert_ptr_equal(part.format, oq_format_affine(OQ_AFFINE_SUM, i ? 2 : 4, 32, &oq_dtype_f32));
+    }
 }
 
 static void test_quanto_and_autoround(void **state)
@@ -491,6 +518,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_modelopt, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_comfy, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_compressed_tensors, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_quanto_width, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_quanto_and_autoround, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_bitsandbytes, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_mx_and_torchao, setup, world_teardown),
