@@ -351,8 +351,9 @@ static void fix_inverse(void *dst, const oq_ckpt_tensor *src, int64_t n, int64_t
 static oq_act_scale act_scale_of(const layer *l)
 {
     if (l->layout->weight_only) return OQ_ACT_NONE;
-    if (!is_mx(l) && l->layout->act_scale != OQ_ACT_STATIC_TENSOR) return OQ_ACT_STATIC_NVFP4;
-    return l->layout->act_scale != OQ_ACT_NONE ? l->layout->act_scale : OQ_ACT_DYNAMIC_MX;
+    const oq_act_scale told = l->layout->act_scale;
+    if (is_mx(l)) return told != OQ_ACT_NONE ? told : OQ_ACT_DYNAMIC_MX;
+    return told == OQ_ACT_STATIC_TENSOR || told == OQ_ACT_DYNAMIC_NVFP4 ? told : OQ_ACT_STATIC_NVFP4;
 }
 
 /* A static scale that goes unused is still claimed by its plane. */
@@ -384,7 +385,8 @@ oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char
     OQ_TRY(need(&l, l.codes, names->codes));
     OQ_TRY(need(&l, l.scale, names->scale));
     if (!is_mx(&l)) OQ_TRY(need(&l, l.global, names->global));
-    if (has_input(&l) && !layout->weight_only) OQ_TRY(need(&l, l.input, names->input));
+    if (has_input(&l) && !layout->weight_only && layout->act_scale != OQ_ACT_DYNAMIC_NVFP4)
+        OQ_TRY(need(&l, l.input, names->input));
     OQ_TRY(check_codes(&l));
     OQ_TRY(refuse_unknown(&l, spare));
     OQ_TRY(check_scale(&l));

@@ -25,7 +25,8 @@ typedef struct oq_block_layout {
     bool high_first;        /* nvfp4: the first code of a byte is in its high nibble */
     bool tiled;             /* scales that may be either are tiled; false: in rows */
     bool told;              /* the file says which by `tiled`: scales that fit the other order alone are an error */
-    bool weight_only;       /* activations stay as they are; else those of nvfp4 need their scale in the file */
+    bool weight_only;       /* activations stay as they are; else those of nvfp4 need their scale in the file, unless
+                               act_scale is OQ_ACT_DYNAMIC_NVFP4 */
     oq_act_scale act_scale; /* MX: how activations choose their powers of two; OQ_ACT_NONE: OQ_ACT_DYNAMIC_MX.
                                OQ_ACT_STATIC_TENSOR (also NVFP4's): one scale, which the file must have */
     const oq_dtype *act;    /* NULL: the weights' own type */

@@ -139,7 +139,7 @@ static void make_whole_numbers(void *dst, const oq_plane_source *self, int64_t n
 
 static void set_activations(const oq_comfy_layer *l, oq_act_scale how, oq_part_source *out)
 {
-    if (oq_comfy_flag(l->word, "full_precision_matrix_mult")) return;
+    if (l->plain_x) return;
     out->act = &oq_dtype_i8;
     out->act_scale = how;
 }

@@ -11,6 +11,7 @@ typedef struct oq_comfy_layer {
     const oq_json *word; /* what the file says about the layer: {"format": ...} */
     const char *name;
     int64_t n, k;
+    bool plain_x; /* activations stay as they are */
 } oq_comfy_layer;
 
 /* An option of a layer, which may also stand under its `params`. */

@@ -183,7 +183,7 @@ static void fill(const layer *s, oq_part_source *out)
     const bool positive = oq_comfy_flag(s->l->word, "act_unsigned");
     const oq_plane_source common = {.arg = {s->rank, s->tiled, 0}};
     *out = (oq_part_source){.format = oq_format_int(4, GROUP, false, s->scale->dtype)};
-    if (!oq_comfy_flag(s->l->word, "full_precision_matrix_mult")) {
+    if (!s->l->plain_x) {
         out->act = &oq_dtype_i8;
         out->act_scale = positive ? OQ_ACT_DYNAMIC_UINT4 : OQ_ACT_DYNAMIC_INT4;
     }

@@ -45,6 +45,7 @@ typedef struct oq_declared { /* what a checkpoint says about its quantization as
     size_t n_ignored;
     const void *file;      /* the same as a value of the dialect's own; NULL: nothing */
     const oq_json *layers; /* what the dialect's `read` keeps per layer for its `locate`; NULL: nothing */
+    bool encoder;          /* of a text encoder, which some producers run otherwise than a transformer */
 } oq_declared;
 
 typedef struct oq_declare_input {

@@ -30,7 +30,8 @@ static const oq_scaled_spelling fp8 = {
     .unit_input_means_none = true,
 };
 
-/* Activations stay as they are: no machine multiplies e5m2 by e5m2. */
+/* Activations stay as they are: no machine multiplies e5m2 by e5m2. ComfyUI, where a GPU has FP8 at all, rounds x to e5m2 first and
+ * then multiplies floats after all, which costs two bits of x and gains nothing; elsewhere it leaves x as it is. */
 static const oq_scaled_spelling e5m2 = {
     .code = &oq_dtype_f8_e5m2,
     .tensor = &oq_format_fp8_e5m2_tensor,
@@ -295,16 +296,18 @@ static oq_status check_format(oq_env *env, const oq_ckpt *ckpt, const oq_json *w
                    name, t ? t->type_name : "missing");
 }
 
-/* By its word, or where the file has none by the codes: two to a byte is NVFP4. */
-static bool is_block(const oq_json *word, const oq_ckpt *ckpt, const char *name, oq_block_layout *out)
+/* By its word, or where the file has none by the codes: two to a byte is NVFP4. What ComfyUI has a word of it quantizes x for, under
+ * the file's scale or, where that is missing, one of all of x; a file without words says nothing of x. */
+static bool is_block(const oq_comfy_layer *l, oq_block_layout *out)
 {
-    const char *format = oq_json_string(oq_json_get(word, "format"));
-    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
+    const char *format = oq_json_string(oq_json_get(l->word, "format"));
+    const oq_ckpt_tensor *t = oq_scaled_find(l->ckpt, l->name, "weight");
     const bool mxfp8 = format && strcmp(format, "mxfp8") == 0;
     *out =
         (oq_block_layout){.kind = mxfp8 ? OQ_BLOCK_MXFP8 : OQ_BLOCK_NVFP4, .high_first = true, .tiled = true};
-    out->weight_only = oq_comfy_flag(word, "full_precision_matrix_mult") ||
-                       (!mxfp8 && !oq_scaled_find(ckpt, name, "input_scale"));
+    const bool scaled = mxfp8 || oq_scaled_find(l->ckpt, l->name, "input_scale");
+    out->weight_only = l->plain_x || (!l->word && !scaled);
+    if (!scaled) out->act_scale = OQ_ACT_DYNAMIC_NVFP4;
     if (format) return mxfp8 || strcmp(format, "nvfp4") == 0;
     return t && t->dtype == &oq_dtype_u8;
 }
@@ -341,9 +344,7 @@ static oq_status locate_bytes(const oq_comfy_layer *l, const oq_declared *declar
     const oq_scaled_spelling *spelling = spelling_of(l->ckpt, l->name);
     oq_scaled_rules rules = {.act = OQ_SCALED_ACT_FILE};
     int32_t rotate = 0;
-    if (oq_comfy_flag(l->word, "full_precision_matrix_mult") || file_is_full_precision(l->ckpt) ||
-        spelling == &e5m2)
-        rules.act = OQ_SCALED_ACT_NONE;
+    if (l->plain_x || file_is_full_precision(l->ckpt) || spelling == &e5m2) rules.act = OQ_SCALED_ACT_NONE;
     if (spelling == &int8 && oq_comfy_flag(l->word, "convrot")) OQ_TRY(oq_comfy_rotation(l, &rotate));
     OQ_TRY(oq_scaled_locate(l->env, spelling, &rules, declared, l->ckpt, l->name, l->n, l->k, out, found));
     out->rotate = *found ? rotate : 0;
@@ -360,11 +361,14 @@ static oq_status locate_block(const oq_comfy_layer *l, const oq_block_layout *bl
     return nvfp4 ? oq_around_locate(l->env, &factors, l->ckpt, l->name, l->n, l->k, out) : OQ_OK;
 }
 
+/* ComfyUI multiplies a text encoder's weights as floats, whatever its file says. */
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
                         int64_t n, int64_t k, oq_part_source *out, bool *found)
 {
     const oq_json *word = oq_json_get(declared->layers, name);
-    const oq_comfy_layer l = {.env = env, .ckpt = ckpt, .word = word, .name = name, .n = n, .k = k};
+    const bool plain_x = declared->encoder || oq_comfy_flag(word, "full_precision_matrix_mult");
+    const oq_comfy_layer l = {
+        .env = env, .ckpt = ckpt, .word = word, .name = name, .n = n, .k = k, .plain_x = plain_x};
     const struct narrow_row *row = narrow_of(word);
     oq_block_layout block;
     *found = false;
@@ -374,7 +378,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
         *found = true;
         return OQ_OK;
     }
-    if (is_block(word, ckpt, name, &block)) {
+    if (is_block(&l, &block)) {
         OQ_TRY(locate_block(&l, &block, out));
         *found = true;
         return OQ_OK;

@@ -126,8 +126,10 @@ static oq_status declare(oq_env *env, oq_resolved *resolved, const oq_resolve_in
                                     .quant = in->quant,
                                     .quant_source = in->quant_source,
                                     .ckpt = in->ckpt};
-    return disk->dialect && disk->dialect->read ? disk->dialect->read(env, &input, &disk->declared)
-                                                : oq_declared_read(env, &input, &disk->declared);
+    OQ_TRY(disk->dialect && disk->dialect->read ? disk->dialect->read(env, &input, &disk->declared)
+                                                : oq_declared_read(env, &input, &disk->declared));
+    disk->declared.encoder = in->encoder;
+    return OQ_OK;
 }
 
 static oq_status read_metadata(oq_env *env, oq_resolved *resolved, const oq_resolve_input *in, oq_disk *disk)

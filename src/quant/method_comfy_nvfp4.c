@@ -13,8 +13,8 @@ static const oq_method_option options[] = {
 const oq_method oq_method_comfy_nvfp4 = {
     .name = "comfy_nvfp4",
     .aliases = "bfl_nvfp4",
-    .help = "NVFP4 checkpoints in ComfyUI's and Black Forest Labs' layout; 4-bit activations where the file "
-            "has their scale",
+    .help = "NVFP4 checkpoints in ComfyUI's and Black Forest Labs' layout; 4-bit activations where "
+            "comfy_quant tells of the layer or the file has their scale",
     .options = options,
     .serialized = true,
     .producer = true,

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TILE_ROWS = 128, TILE_COLS = 4, TEXT_MAX = 64 };
+enum { TILE_ROWS = 128, TILE_COLS = 4, TEXT_MAX = 96 };
 
 static const char *word(const oq_format *f)
 {
@@ -16,9 +16,11 @@ static const char *word(const oq_format *f)
     return f == &oq_format_mxfp8 ? "mxfp8" : NULL;
 }
 
+/* Its reader quantizes activations unless it is told not to. */
 static size_t text_of(const oq_write_layer *l, char out[TEXT_MAX])
 {
-    return (size_t)snprintf(out, TEXT_MAX, "{\"format\": \"%s\"}", word(l->scheme.weight));
+    return (size_t)snprintf(out, TEXT_MAX, "{\"format\": \"%s\"%s}", word(l->scheme.weight),
+                            l->scheme.act ? "" : ", \"full_precision_matrix_mult\": true");
 }
 
 static void put_text(void *dst, const oq_write_layer *l, const oq_planes *planes)

@@ -13,6 +13,7 @@ typedef struct world {
     memory_ckpt ckpt;
     oq_json *quant;
     oq_resolved *resolved;
+    bool encoder; /* the component is a text encoder */
 } world;
 
 /* One for the whole program, empty again; -1: no memory. */
@@ -50,6 +51,7 @@ static inline oq_status world_resolve(world *w, const char *config)
     const oq_resolve_input in = {.name = "transformer",
                                  .class_name = "Net",
                                  .quantizable = true,
+                                 .encoder = w->encoder,
                                  .quant = w->quant,
                                  .quant_source = "net/config.json",
                                  .ckpt = &w->ckpt.ckpt};

@@ -48,6 +48,7 @@ static const row rows[] = {
     {"nvfp4", NULL, "nvfp4_inverse", 18, false},
     {"nvfp4", "modelopt", "nvfp4", 18, false},
     {"nvfp4", "comfy", "nvfp4", 18, false},
+    {"{\"method\": \"nvfp4\", \"activations\": \"dynamic\"}", "comfy", "nvfp4", 14, false},
     {"w4a16", NULL, "int4_g64", 12, false}, /* K = 192 does not take 128 */
     {"{\"method\": \"w4a16\", \"group_size\": 32}", NULL, "int4_g32", 12, true},
     {"{\"method\": \"w4a16\", \"group_size\": 64, \"sym\": false}", NULL, "int4z_g64", 12, true},

@@ -179,6 +179,66 @@ static void test_torchao(void **state)
     oq_json_free(file.metadata);
 }
 
+static void say_comfy(world *w, const char *word)
+{
+    memory_ckpt_remove(&w->ckpt, "a.comfy_quant");
+    memory_ckpt_add(&w->ckpt, "a.comfy_quant", &oq_dtype_u8, word, (int64_t)strlen(word), -1);
+}
+
+/* NVFP4 of ComfyUI: under the file's scale of x, or one of all of x; as it is where the word says so or there is none. */
+static void test_comfy_nvfp4(void **state)
+{
+    static uint8_t tiles[128 * 4];
+    world *w = *state;
+    memory_ckpt_init(&w->ckpt);
+    memset(tiles, 0x38, sizeof tiles);
+    memory_ckpt_add(&w->ckpt, "a.weight", &oq_dtype_u8, codes, N, K / 2);
+    memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f8_e4m3, tiles, 128, 4);
+    memory_ckpt_add(&w->ckpt, "a.weight_scale_2", &oq_dtype_f32, &one, -1, -1);
+    accept(w, "{\"quant_method\": \"comfy_nvfp4\"}", OQ_ACT_NONE);
+    say_comfy(w, "{\"format\": \"nvfp4\"}");
+    accept(w, NULL, OQ_ACT_DYNAMIC_NVFP4);
+    say_comfy(w, "{\"format\": \"nvfp4\", \"full_precision_matrix_mult\": true}");
+    accept(w, NULL, OQ_ACT_NONE);
+    memory_ckpt_add(&w->ckpt, "a.input_scale", &oq_dtype_f32, &one, -1, -1);
+    accept(w, NULL, OQ_ACT_NONE);
+    say_comfy(w, "{\"format\": \"nvfp4\"}");
+    accept(w, NULL, OQ_ACT_STATIC_NVFP4);
+}
+
+/* ComfyUI runs its text encoders in floats, whatever their layers' words are. */
+static void test_comfy_encoder(void **state)
+{
+    static const struct {
+        const char *word;
+        oq_act_scale act;
+    } rows[] = {{"{\"format\": \"float8_e4m3fn\"}", OQ_ACT_DYNAMIC_TOKEN},
+                {"{\"format\": \"nvfp4\"}", OQ_ACT_DYNAMIC_NVFP4},
+                {"{\"format\": \"convrot_w4a4\", \"convrot_groupsize\": 16}", OQ_ACT_DYNAMIC_TOKEN4}};
+    static uint8_t tiles[128 * 4];
+    world *w = *state;
+    memset(tiles, 0x38, sizeof tiles);
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        start_fp8(w);
+        if (i > 0) {
+            memory_ckpt_init(&w->ckpt);
+            memory_ckpt_add(&w->ckpt, "a.weight", i == 1 ? &oq_dtype_u8 : &oq_dtype_i8, codes, N, K / 2);
+        }
+        if (i == 1) {
+            memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f8_e4m3, tiles, 128, 4);
+            memory_ckpt_add(&w->ckpt, "a.weight_scale_2", &oq_dtype_f32, &one, -1, -1);
+        } else if (i == 2) {
+            memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f32, row_scales, N, -1);
+        }
+        say_comfy(w, rows[i].word);
+        w->encoder = false;
+        accept(w, NULL, rows[i].act);
+        w->encoder = true;
+        accept(w, NULL, OQ_ACT_NONE);
+    }
+    w->encoder = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +247,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_autoround_floats, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_autoround_blocks, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_torchao, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_comfy_nvfp4, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_comfy_encoder, setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
