@@ -250,15 +250,15 @@ static inline whole_way whole_blocks_of(const oq_format *f)
     return (whole_way){0};
 }
 
-/* NF4's levels are no whole numbers: they are rounded to 4095ths, FP4's are 192ths. Blocks of more columns are left out. */
+/* NF4's levels are no whole numbers: they are rounded to 4095ths, FP4's are 192ths. Left out: longer groups, whose sums would
+ * not fit, and those of 16, for which f32 products are as fast. */
 static inline whole_way whole_planes_of(const oq_format *f)
 {
     const bool nf4 = f->flat && strncmp(f->name, "nf4_", 4) == 0,
                fp4 = f->flat && strncmp(f->name, "fp4_", 4) == 0;
     if ((nf4 || fp4) && f->block_k <= 128)
         return nf4 ? (whole_way){32, 0, 14, NULL, 4095} : (whole_way){f->block_k, 0, 15, NULL, 192};
-    const bool e2m1 = f == &oq_format_mxfp4 || f == &oq_format_mxfp4_q725 || f == &oq_format_nvfp4 ||
-                      f == &oq_format_nvfp4_rows;
+    const bool e2m1 = f == &oq_format_mxfp4 || f == &oq_format_mxfp4_q725;
     const bool whole = (f->int_bits == 4 && f->piece) || f->int_bits == 8;
     if ((!e2m1 && !whole) || f->block_k < 32 || f->block_k > 128) return (whole_way){0};
     return (whole_way){f->block_k, 0, 15, NULL, e2m1 ? 2.0f : 1.0f};
@@ -269,8 +269,8 @@ static inline whole_way whole_way_of(const oq_linear_spec *spec)
 {
     const oq_format *const f = spec->scheme.weight;
     const whole_way way = f->block ? whole_blocks_of(f) : whole_planes_of(f);
-    const int64_t whole = f->block ? f->block->elems : oq_max_i64(f->block_k, 32);
-    return spec->scheme.act || spec->k % whole ? (whole_way){0} : way;
+    const int64_t whole = f->block ? f->block->elems : f->block_k;
+    return !way.columns || spec->scheme.act || spec->k % whole ? (whole_way){0} : way;
 }
 
 /* ---- codes and scales in planes ------------------------------------------------------------------------------ */

@@ -22,15 +22,6 @@ static const oq_panel_engine engine = {.mr = OQ_PANEL_FEW, /* rows are never cut
                                        .few_rows = few_rows,
                                        .store = ENGINE_STORE};
 
-/* Two products of bytes stand for one of f32 or of bf16 pairs. Nothing measured: bytes are taken to be as fast as they mostly
- * are. */
-static bool fixed_pays(const oq_device *device)
-{
-    const double *const g = device->rates.gflops;
-    return !(g[OQ_RATE_INT8] > 0) ||
-           (g[OQ_RATE_INT8] > 2.0 * g[OQ_RATE_F32] && g[OQ_RATE_INT8] > 1.5 * g[OQ_RATE_BF16]);
-}
-
 /* `plain` and, where the device has `feature`, `pairs` are the engines for every format at this level. */
 #define FIXED_ENGINE_DEFINE(name, plain, pairs, feature)                                                               \
     bool oq_panel_##name##_takes(const oq_linear_spec *spec)                                                           \
@@ -51,7 +42,7 @@ static bool fixed_pays(const oq_device *device)
     }                                                                                                                  \
     void oq_panel_##name##_run(oq_device *device, const oq_linear_args *args)                                          \
     {                                                                                                                  \
-        if (args->x.rows <= OQ_PANEL_FEW && fixed_pays(device))                                                        \
+        if (args->x.rows <= OQ_PANEL_FEW && oq_panel_fixed_pays(device))                                                        \
             oq_panel_run(&engine, device, args);                                                                       \
         else if (device->features & (feature))                                                                         \
             oq_panel_##pairs##_run(device, args);                                                                      \

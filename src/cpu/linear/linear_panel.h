@@ -201,6 +201,17 @@ bool oq_panel_fixed_avxvnni_takes(const oq_linear_spec *spec);
 bool oq_panel_fixed_avx512vnni_takes(const oq_linear_spec *spec);
 bool oq_panel_fixed_dotprod_takes(const oq_linear_spec *spec);
 
+/* And do they, on this machine? Two products of bytes stand for one of f32 or of bf16 pairs. What was measured is smmla where
+ * there is such, which does twice what sdot does. Nothing measured: bytes are taken to be as fast as they mostly are, but pairs
+ * stay where there are some. */
+static inline bool oq_panel_fixed_pays(const oq_device *device)
+{
+    const double *const g = device->rates.gflops,
+                        bytes = g[OQ_RATE_INT8] * (device->features & OQ_CPU_I8MM ? 0.5 : 1.0);
+    if (!(bytes > 0)) return !(device->features & (OQ_CPU_AVX512BF16 | OQ_CPU_BF16));
+    return bytes > 2.0 * g[OQ_RATE_F32] && bytes > 1.5 * g[OQ_RATE_BF16];
+}
+
 /* Does a product of m rows of BF16 round weights to bf16 once? Fewer keep what they are. */
 bool oq_panel_any_pairs_rounds(const oq_linear_spec *spec, int64_t m);
 

@@ -20,10 +20,11 @@ static oq_panel_group group_of(const oq_linear_spec *spec)
 
 /* ---- x ----------------------------------------------------------------------------------------------------- */
 
-/* A group of x: numbers, the step, sums of its runs. One that is not finite: zeros under NaN. */
+/* A group of x: numbers, the step (twice as large where numbers are to be narrow), sums of its runs. One that is not finite:
+ * zeros under NaN. */
 static inline void put_group(char *a, const float *x, const oq_panel_group *g, bool narrow)
 {
-    const float amax = row_amax(x, g->columns), step = fixed_step(narrow ? 2.0f * amax : amax, FIXED_BF16),
+    const float step = fixed_step(row_amax(x, g->columns), FIXED_BF16) * (narrow ? 2.0f : 1.0f),
                 inverse = 1.0f / step;
     int16_t *const number = (int16_t *)(void *)a;
     float *const tail = (float *)(void *)(a + 2 * g->columns);
@@ -61,17 +62,10 @@ static void prologue(const oq_panel_job *job, int64_t row)
 static void turn(uint32_t *dst, const int16_t *src, int64_t columns)
 {
     __m512i r[TURN];
-    uint32_t part[TURN * TURN];
-    for (int64_t k = 0; k < columns; k += 32, dst += TURN * NR, src += 32) {
+    for (int64_t k = 0; k < columns; k += 2 * TURN, dst += TURN * NR, src += 2 * TURN) {
         OQ_UNROLL
         for (int i = 0; i < TURN; i++) r[i] = _mm512_loadu_si512(src + i * WHOLE_CHUNK);
-        if (columns - k >= 32) {
-            v_transpose16(dst, NR, r);
-            continue;
-        }
-        v_transpose16(part, TURN, r);
-        for (int64_t i = 0; i < (columns - k) / 2; i++)
-            memcpy(dst + i * NR, part + i * TURN, sizeof *part * TURN);
+        v_transpose16(dst, NR, r);
     }
 }
 
@@ -139,12 +133,13 @@ static const oq_panel_engine engine = {.mr = MR,
 /* ---- the engine and what it leaves to others ----------------------------------------------------------------- */
 
 /* A product of 16-bit numbers stands for two of bytes, and scaling its sums takes up to a third of the time. Nothing
- * measured: bytes are taken to be as fast as they mostly are. */
+ * measured: bytes are taken to be as fast as they mostly are, pairs of bf16 too. */
 static bool pays(const oq_device *device)
 {
     const double *const g = device->rates.gflops,
                         most = g[OQ_RATE_F32] > g[OQ_RATE_BF16] ? g[OQ_RATE_F32] : g[OQ_RATE_BF16];
-    return !(g[OQ_RATE_INT8] > 0) || g[OQ_RATE_INT8] > 2.8 * most;
+    if (!(g[OQ_RATE_INT8] > 0)) return !(device->features & OQ_CPU_AVX512BF16);
+    return g[OQ_RATE_INT8] > 2.8 * most;
 }
 
 static bool whole_takes(const oq_linear_spec *spec)

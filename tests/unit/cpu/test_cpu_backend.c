@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cpu/cpu.h"
+#include "cpu/linear/linear_panel.h"
 
 static int setup(void **state)
 {
@@ -249,6 +250,73 @@ static void test_fixed_point_at_each_level(void **state)
     }
 }
 
+#if defined(__x86_64__)
+/* Rows go through fixed point where that was measured to be faster; unmeasured, where there are no pairs of bf16. */
+static void test_choice_of_fixed_point(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t features;
+        double f32, bf16, int8;
+        bool few, many;
+    } rows[] = {
+        {0, 0, 0, 0, true, true},
+        {0, 1, 0, 4, true, true},
+        {0, 1, 0, 2, false, false},
+        {OQ_CPU_AVX512BF16, 0, 0, 0, false, false},
+        {OQ_CPU_AVX512BF16, 1, 2, 4, true, false}, /* pairs twice as fast as f32 */
+        {OQ_CPU_AVX512BF16, 1, 1, 4, true, true},
+        {OQ_CPU_BF16, 0, 0, 0, false, false},
+        {OQ_CPU_BF16 | OQ_CPU_I8MM, 1, 4, 8, false, false}, /* sdot: 4 */
+        {OQ_CPU_I8MM, 1, 0, 8, true, true},
+    };
+    const oq_linear_spec spec = {{.weight = &oq_format_q4_k}, 64, 512},
+                         short_groups = {{.weight = &oq_format_int4_g16}, 64, 512};
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        oq_device device = {.features = rows[i].features | OQ_CPU_AVX512 | OQ_CPU_AVX512VNNI};
+        device.rates.gflops[OQ_RATE_F32] = rows[i].f32;
+        device.rates.gflops[OQ_RATE_BF16] = rows[i].bf16;
+        device.rates.gflops[OQ_RATE_INT8] = rows[i].int8;
+        assert_int_equal(oq_panel_fixed_pays(&device), rows[i].few);
+        if (rows[i].features & (OQ_CPU_BF16 | OQ_CPU_I8MM)) continue; /* whose many rows go elsewhere */
+        assert_int_equal(oq_panel_whole_multiplies(&device, &spec, &oq_dtype_bf16, 17), rows[i].many);
+        assert_false(oq_panel_whole_multiplies(&device, &spec, &oq_dtype_bf16, 16));
+        assert_false(oq_panel_whole_multiplies(&device, &spec, &oq_dtype_f32, 17));
+        assert_false(oq_panel_whole_multiplies(&device, &short_groups, &oq_dtype_bf16, 17));
+    }
+}
+
+/* Beyond half of the largest number x is a number still. */
+static void test_large_numbers_stay_finite(void **state)
+{
+    oq_env *env = *state;
+    enum { M = 17, K = 256 };
+    oq_device *device = NULL;
+    const oq_linear_spec spec = {{.weight = &oq_format_q6_k}, 1, K};
+    static uint16_t x[M * K];
+    static const uint8_t block[210]; /* 256 zeros */
+    float y[M];
+    if (oq_backend_cpu.open(env, 0, "avx512vnni", &device) != OQ_OK) {
+        oq_env_clear(env);
+        skip();
+    }
+    for (int i = 0; i < M * K; i++) x[i] = 0x7f40; /* 1.5 * 2^127 */
+    const oq_linear_kernel *const kernel = oq_backend_cpu.find_linear(device, &spec);
+    void *packed = oq_alloc(env, kernel->packed_bytes(&spec)),
+         *scratch = oq_alloc(env, kernel->scratch_bytes(&spec, M));
+    kernel->pack(packed, &(oq_planes){{block}}, &spec);
+    kernel->run(device, &(oq_linear_args){.spec = &spec,
+                                          .packed = packed,
+                                          .scratch = scratch,
+                                          .x = oq_tensor_make(x, &oq_dtype_bf16, M, K),
+                                          .y = oq_tensor_make(y, &oq_dtype_f32, M, 1)});
+    for (int i = 0; i < M; i++) assert_true(y[i] == 0.0f);
+    oq_free(env, packed);
+    oq_free(env, scratch);
+    oq_backend_cpu.close(env, device);
+}
+#endif
+
 static void test_linear_list(void **state)
 {
     (void)state;
@@ -309,6 +377,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_every_scheme_runs_somewhere, setup, teardown),
         cmocka_unit_test_setup_teardown(test_choice_at_each_level, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fixed_point_at_each_level, setup, teardown),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_choice_of_fixed_point),
+        cmocka_unit_test_setup_teardown(test_large_numbers_stay_finite, setup, teardown),
+#endif
         cmocka_unit_test(test_linear_list),
         cmocka_unit_test_setup_teardown(test_reference_product, setup, teardown),
     };
