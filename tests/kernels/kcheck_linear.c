@@ -150,8 +150,10 @@ static double fixed_loss(const oq_device *device, const oq_linear_kernel *kernel
         if (!oq_panel_fixed_avx512vnni_takes(spec)) return 0.0;
     }
 #endif
-    (void)device, (void)spec;
-    return m > OQ_PANEL_FEW ? 0.0 : x == &oq_dtype_bf16 ? (double)FIXED_LOSS_16 : (double)FIXED_LOSS_24;
+    (void)spec;
+    return m > OQ_PANEL_FEW || !oq_panel_fixed_pays(device) ? 0.0
+           : x == &oq_dtype_bf16                            ? (double)FIXED_LOSS_16
+                                                            : (double)FIXED_LOSS_24;
 }
 
 /* Does the kernel round weights to bf16 first? */
@@ -161,7 +163,8 @@ static bool rounds(const oq_device *device, const oq_linear_kernel *kernel, cons
 #if defined(__x86_64__) || defined(__aarch64__)
     if (strstr(kernel->name, "_wany_abf16_") && x == &oq_dtype_bf16)
         return oq_panel_any_pairs_rounds(spec, m);
-    if (strstr(kernel->name, "_ai16_") && x == &oq_dtype_bf16 && device->features & OQ_CPU_AVX512BF16)
+    if (strstr(kernel->name, "_ai16_") && x == &oq_dtype_bf16 &&
+        device->features & (OQ_CPU_AVX512BF16 | OQ_CPU_BF16))
         return !(loss > 0) && oq_panel_any_pairs_rounds(spec, m);
 #endif
     (void)device, (void)kernel, (void)spec, (void)x, (void)m, (void)loss;
@@ -174,8 +177,9 @@ static bool takes(const oq_linear_kernel *kernel, const oq_linear_spec *spec)
     return (kernel->around || oq_scheme_is_bare(&spec->scheme)) && kernel->accepts(spec);
 }
 
+/* `level`: where x is in fixed point it is one number, as large as whole numbers can be. */
 static void check_shape(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, const oq_scheme *scheme,
-                        int index, kc_linear_shape s)
+                        int index, kc_linear_shape s, bool level)
 {
     const kc_class class = (kc_class)(index % KC_N_CLASSES);
     const int variant = index * 7 % 16;
@@ -189,6 +193,7 @@ static void check_shape(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel,
     kc_linear_weight(kc, &rng, &p, class, all_codes);
     kc_linear_input(kc, &rng, &p, class, variant);
     p.loss = fixed_loss(kc->device, kernel, &p.spec, p.x.t.dtype, p.s.m, &p.run, &p.times);
+    if (level && p.loss > 0) kc_linear_level(kc, &p);
     p.rounded = rounds(kc->device, kernel, &p.spec, p.x.t.dtype, p.s.m, p.loss);
     kc_linear_expect(kc, &p);
     p.packed = kc_buf_new(kc, kernel->packed_bytes(&p.spec), 0);
@@ -209,7 +214,7 @@ static void check_shape(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel,
 static void check_case(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, const oq_scheme *scheme,
                        int index)
 {
-    check_shape(kc, row, kernel, scheme, index, shapes[(size_t)index % OQ_COUNT(shapes)]);
+    check_shape(kc, row, kernel, scheme, index, shapes[(size_t)index % OQ_COUNT(shapes)], false);
 }
 
 /* What layers do around their products, one by one and together. */
@@ -269,8 +274,20 @@ static void check_around(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel
             for (int index = 0; index < 2 * KC_N_CLASSES; index++) {
                 const bool whole = schemes[i].outlier > 0 || schemes[i].act_scale == OQ_ACT_DYNAMIC_NVFP4;
                 if (whole && index % KC_N_CLASSES == KC_NAN_ROW) continue; /* it reaches every row */
-                check_shape(kc, row, kernel, &schemes[i], index, sizes[s]);
+                check_shape(kc, row, kernel, &schemes[i], index, sizes[s], false);
             }
+}
+
+/* The largest codes under the largest scales times x that is all as large as it can be: sums of whole numbers hold them. */
+static void check_extremes(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, const oq_format *f)
+{
+    static const struct {
+        kc_linear_shape s;
+        int index; /* all codes, KC_POSITIVE; x in BF16, or in F32 */
+    } cases[] = {{{2, 33, 512}, 19}, {{2, 33, 512}, 40}, {{20, 65, 512}, 19}};
+    const oq_scheme scheme = {.weight = f};
+    for (size_t i = 0; i < OQ_COUNT(cases); i++)
+        check_shape(kc, row, kernel, &scheme, cases[i].index, cases[i].s, true);
 }
 
 /* ---- speed --------------------------------------------------------------------------------------------- */
@@ -356,7 +373,9 @@ void kcheck_linear(kcheck *kc)
             continue;
         }
         kc_row row = {.kernel = kernel->name};
-        for (size_t f = 0; oq_format_list[f]; f++)
+        for (size_t f = 0; oq_format_list[f]; f++) {
+            if (strstr(kernel->name, "_ai16_") && kc_encodes(oq_format_list[f]))
+                check_extremes(kc, &row, kernel, oq_format_list[f]);
             for (size_t t = 0; t < OQ_COUNT(treatments); t++) {
                 const oq_scheme scheme = {
                     .weight = oq_format_list[f], .act = treatments[t].act, .act_scale = treatments[t].how};
@@ -364,6 +383,7 @@ void kcheck_linear(kcheck *kc)
                 for (int c = 0; c < (takes_all(kernel) ? CASES / 3 : CASES); c++)
                     check_case(kc, &row, kernel, &scheme, c);
             }
+        }
         if (kernel->around) check_around(kc, &row, kernel);
         kc_row_print(&row);
     }

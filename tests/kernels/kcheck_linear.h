@@ -27,6 +27,8 @@ typedef struct kc_linear {
 void kc_linear_weight(kcheck *kc, kc_rng *rng, kc_linear *p, kc_class class, bool all_codes);
 /* x, y and the bias. `variant`, bit by bit: x in bf16, y in bf16, rows farther apart than they are long, a bias. */
 void kc_linear_input(kcheck *kc, kc_rng *rng, kc_linear *p, kc_class class, int variant);
+/* Then: one number for all of x, whose whole number in fixed point is as large as BF16 lets it be. */
+void kc_linear_level(kcheck *kc, kc_linear *p);
 void kc_linear_expect(kcheck *kc, kc_linear *p); /* fills want and bound, by a sum in double */
 void kc_linear_free(kcheck *kc, kc_linear *p);
 

@@ -23,6 +23,44 @@ static void random_codes(kc_rng *rng, const oq_format *f, const oq_planes_mut *p
         kc_fill_bytes(rng, planes->plane[OQ_PLANE_ZERO], p->planes[OQ_PLANE_ZERO].bytes);
 }
 
+/* The f16 numbers of a block; 0 bytes: not a format whose other bytes may be anything. */
+typedef struct block_floats {
+    const oq_format *format;
+    size_t at, bytes;
+} block_floats;
+
+static block_floats floats_of(const oq_format *f)
+{
+    const block_floats all[] = {
+        {&oq_format_q4_0, 0, 2},   {&oq_format_q4_1, 0, 4},  {&oq_format_q5_0, 0, 2},
+        {&oq_format_q5_1, 0, 4},   {&oq_format_q8_0, 0, 2},  {&oq_format_iq4_nl, 0, 2},
+        {&oq_format_iq4_xs, 0, 2}, {&oq_format_q2_k, 80, 4}, {&oq_format_q3_k, 108, 2},
+        {&oq_format_q4_k, 0, 4},   {&oq_format_q5_k, 0, 4},  {&oq_format_q6_k, 208, 2}};
+    for (size_t i = 0; i < OQ_COUNT(all); i++)
+        if (all[i].format == f) return all[i];
+    return (block_floats){0};
+}
+
+/* Blocks keep their f16 numbers. Codes and whole scales are any bytes, or all of one kind before some byte and of one after
+ * it: among these are the largest products of both (of q6_k, whose scales stand from byte 192 on, -32 times -128). */
+static void random_blocks(kc_rng *rng, const oq_format *f, unsigned char *block, size_t bytes)
+{
+    static const unsigned char ends[] = {0x00, 0x7f, 0x80, 0xff};
+    const block_floats floats = floats_of(f);
+    const size_t size = (size_t)f->block->bytes;
+    unsigned char kept[4];
+    for (size_t b = 0; floats.bytes && b < bytes / size; b++, block += size) {
+        const unsigned char before = ends[kc_below(rng, 4)], after = ends[kc_below(rng, 4)];
+        const size_t turn = kc_below(rng, 2) ? 192 : (size_t)kc_below(rng, (int)size);
+        memcpy(kept, block + floats.at, floats.bytes);
+        if (kc_below(rng, 3) == 0)
+            kc_fill_bytes(rng, block, size);
+        else
+            for (size_t i = 0; i < size; i++) block[i] = i < turn ? before : after;
+        memcpy(block + floats.at, kept, floats.bytes);
+    }
+}
+
 /* Factors within a power of two of 1, a random order, a branch of about the product's size. */
 static void make_around(kcheck *kc, kc_rng *rng, kc_linear *p, oq_planes_mut *planes)
 {
@@ -60,7 +98,7 @@ void kc_linear_weight(kcheck *kc, kc_rng *rng, kc_linear *p, kc_class class, boo
     kc_encode(f, &planes, w, n, k);
     oq_free(kc->env, w);
     if (f->block) {
-        /* any byte may be a scale: the codes are those that numbers give */
+        if (all_codes) random_blocks(rng, f, planes.plane[OQ_PLANE_DATA], p->planes[OQ_PLANE_DATA].bytes);
     } else if (all_codes && !f->element) {
         random_codes(rng, f, &planes, p);
     } else if (all_codes && f->element->bytes == 1) {
@@ -100,6 +138,15 @@ void kc_linear_input(kcheck *kc, kc_rng *rng, kc_linear *p, kc_class class, int 
     oq_free(kc->env, x);
     p->bias = kc_buf_new(kc, (size_t)s.n * sizeof(float), 4);
     for (int64_t i = 0; i < s.n; i++) ((float *)p->bias.data)[i] = kc_normal(rng);
+}
+
+void kc_linear_level(kcheck *kc, kc_linear *p)
+{
+    const float most = 254.0f / 256.0f; /* what BF16 has below a power of two without a larger step */
+    float *const x = kc_new(kc, (size_t)(p->s.m * p->s.k) * sizeof *x);
+    for (int64_t i = 0; i < p->s.m * p->s.k; i++) x[i] = most;
+    kc_matrix_set(&p->x, x);
+    oq_free(kc->env, x);
 }
 
 /* x after its quantization, as exact as double holds it: code and scale of each element. */
