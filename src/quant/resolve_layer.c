@@ -177,9 +177,10 @@ static oq_status locate_parts(decision *d, int *n_found)
     return *n_found == 0 ? OQ_OK : check_rows(d);
 }
 
+/* Plain numbers have neither blocks nor a scale. */
 static bool is_per_tensor(const oq_format *f)
 {
-    return f->block_n == 0 && f->block_k == 0;
+    return f->block_n == 0 && f->block_k == 0 && oq_format_plain(f->element) != f;
 }
 
 /* The format that holds the parts' rows in one; NULL: none does. Per-tensor scales of fused parts become a scale per row,

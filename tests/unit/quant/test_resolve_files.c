@@ -266,6 +266,36 @@ static void test_fused(void **state)
     accept(w, NULL, c); /* one number is one scale, whatever its name */
 }
 
+/* Sparse numbers of fused parts are plain ones once they stand in their places. */
+static void test_fused_sparse(void **state)
+{
+    world *w = *state;
+    oq_layer_choice c[OQ_COUNT(layers)];
+    static uint8_t bits[2 * D * D / 8];
+    static const int64_t shape[2] = {2 * D, D};
+    static const char *const removed[2] = {"layers.0.feed_forward.w1.weight",
+                                           "layers.0.feed_forward.w3.weight"};
+    static char names[2][3][96];
+    memset(bits, 0x33, sizeof bits);
+    declare(w, 0,
+            "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {}, \"quantization_status\": "
+            "\"compressed\", \"sparsity_config\": {\"format\": \"sparse-24-bitmask\", \"ignore\": [], "
+            "\"sparsity_structure\": \"2:4\", \"targets\": [\"Linear\"]}}");
+    for (int i = 0; i < 2; i++) {
+        const char *part = layers[W13].parts[i];
+        memory_ckpt_remove(&w->ckpt[0], removed[i]);
+        snprintf(names[i][0], 96, "%s.compressed", part);
+        snprintf(names[i][1], 96, "%s.bitmask", part);
+        snprintf(names[i][2], 96, "%s.shape", part);
+        memory_ckpt_add(&w->ckpt[0], names[i][0], &oq_dtype_bf16, plain, 2 * D, D / 2);
+        memory_ckpt_add(&w->ckpt[0], names[i][1], &oq_dtype_u8, bits, 2 * D, D / 8);
+        memory_ckpt_add(&w->ckpt[0], names[i][2], &oq_dtype_i64, shape, 2, 1);
+    }
+    assert_int_equal(resolve(w, NULL), OQ_OK);
+    assert_int_equal(choose(w, W13, c), OQ_OK);
+    expect_layer(c, &oq_format_bf16, "compressed-tensors");
+}
+
 static void test_fused_blocks(void **state)
 {
     world *w = *state;
@@ -399,6 +429,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_declared_online, setup, teardown),
         cmocka_unit_test_setup_teardown(test_modelopt, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fused_sparse, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fused_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_file_against_wishes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_declared_without_effect, setup, teardown),
