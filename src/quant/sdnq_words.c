@@ -9,10 +9,11 @@
 
 /* ---- lists of layers ------------------------------------------------------------------------------------- */
 
-/* A dotted word of the name. */
+/* One word of the name between dots: an entry of several (`feed_forward.w1`) is none, and means a layer only as its whole name. */
 static bool has_word(const char *name, const char *word)
 {
     const size_t n = strlen(word);
+    if (strchr(word, '.')) return false;
     for (const char *at = name; at; at = strchr(at, '.')) {
         at += *at == '.';
         if (strncmp(at, word, n) == 0 && (at[n] == '.' || at[n] == 0)) return true;
@@ -120,21 +121,26 @@ static int bits_of_name(const char *type)
     return atoi(type);
 }
 
-/* The name of the layer's type after modules_dtype_dict. */
+/* The name of the layer's type after modules_dtype_dict: its first type, or least number of bits that is not met, whose list
+ * means the layer. */
 static void find_type(const oq_json *types, const char *weight, const char *of_all, char out[64])
 {
     const oq_json *value = NULL;
-    const char *key = NULL, *hit = NULL;
+    const char *key = NULL;
     void *at = NULL;
     snprintf(out, 64, "%s", of_all);
-    while (!hit && oq_json_next(types, &at, &key, &value)) hit = find_in_list(value, weight);
-    if (!hit) return;
-    bool is_unsigned = false;
-    int bits = 0;
-    if (!parse_least(key, &is_unsigned, &bits))
-        snprintf(out, 64, "%s", key);
-    else if (bits_of_name(of_all) < bits)
-        snprintf(out, 64, "%sint%d", is_unsigned || bits <= 4 ? "u" : "", bits);
+    while (oq_json_next(types, &at, &key, &value)) {
+        bool is_unsigned = false;
+        int bits = 0;
+        if (!find_in_list(value, weight)) continue;
+        const bool least = parse_least(key, &is_unsigned, &bits);
+        if (least && bits_of_name(of_all) >= bits) continue;
+        if (least)
+            snprintf(out, 64, "%sint%d", is_unsigned || bits <= 4 ? "u" : "", bits);
+        else
+            snprintf(out, 64, "%s", key);
+        return;
+    }
 }
 
 /* ---- one layer --------------------------------------------------------------------------------------------- */

@@ -102,7 +102,7 @@ static void test_sdnq_lists(void **state)
 {
     world *w = *state;
     static const char *const names_it[] = {"a", "a.weight", ".a", "a*", "*.weight", "a.*", "weight"},
-                             *const others[] = {"b", "a.b", ".b", "b*", "weigh", "*.bias", "aa"};
+                             *const others[] = {"b", "a.b", ".b", "b*", "weigh", "*.bias", "aa", "x.a"};
     char config[256];
     start_sdnq(w, 4, true);
     for (size_t i = 0; i < OQ_COUNT(names_it); i++) {
@@ -119,6 +119,11 @@ static void test_sdnq_lists(void **state)
     accept(w, SDNQ("\"weights_dtype\": \"uint2\", \"modules_dtype_dict\": {\"minimum_4bit\": [\"a\"]}"),
            &oq_format_uint4fma_channel);
     accept(w, SDNQ(UINT4 ", \"modules_dtype_dict\": {\"minimum_uint3bits\": \"a\"}"),
+           &oq_format_uint4fma_channel);
+    /* a least number that is met leaves the say to the next entry */
+    accept(w,
+           SDNQ("\"weights_dtype\": \"int3\", \"modules_dtype_dict\": {\"minimum_2bit\": \"a\", \"uint4\": "
+                "\"a\"}"),
            &oq_format_uint4fma_channel);
     refuse(w, SDNQ(UINT4 ", \"modules_dtype_dict\": {\"6bit\": [\"a\"]}"), OQ_E_FORMAT,
            "tensor 'a.weight' has 512 bytes in 1 dimensions, which are no [16, 64] codes of int6");
