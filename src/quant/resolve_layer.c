@@ -201,7 +201,8 @@ static const oq_format *whole_format(const decision *d)
     if (is_per_tensor(whole))
         return whole->element == &oq_dtype_i8        ? &oq_format_int8_channel
                : whole->element == &oq_dtype_f8_e5m2 ? &oq_format_fp8_e5m2_channel
-                                                     : &oq_format_fp8_e4m3_channel;
+               : whole->element == &oq_dtype_f8_e4m3 ? &oq_format_fp8_e4m3_channel
+                                                     : NULL;
     if (whole == &oq_format_nvfp4) return &oq_format_nvfp4_rows;
     return whole == &oq_format_nvfp4_inverse ? &oq_format_nvfp4_inverse_rows : whole;
 }
@@ -248,6 +249,18 @@ static bool go_together(const decision *d)
     return whole_format(d) != NULL;
 }
 
+/* Do the parts' codes fill the product's, no more and no less? The loader puts them one behind the other. */
+static bool parts_fill(const decision *d, const oq_format *whole)
+{
+    const oq_layer_desc *l = d->layer;
+    size_t bytes = 0;
+    for (int i = 0; i < l->n_parts; i++) {
+        const oq_format *f = d->out->part[i].format;
+        bytes += f->plane_bytes(f, OQ_PLANE_DATA, l->part_n[i], l->k);
+    }
+    return bytes == whole->plane_bytes(whole, OQ_PLANE_DATA, l->n, l->k);
+}
+
 static void find_steps(const decision *d, const oq_method_args *args)
 {
     if (args && args->method->steps)
@@ -261,6 +274,11 @@ static oq_status use_file(decision *d)
                        d->component->name, d->layer->name);
     oq_part_scheme(&d->out->part[0], &d->out->scheme);
     if (!d->out->together) d->out->scheme.weight = align_blocks(d, whole_format(d));
+    if (!d->out->together && d->layer->n_parts > 1 && !parts_fill(d, d->out->scheme.weight))
+        return oq_fail(d->env, OQ_E_UNSUPPORTED,
+                       "%s: %s has no room for the %d parts of '%s', the first of which is %s",
+                       d->component->name, d->out->scheme.weight->name, d->layer->n_parts, d->layer->name,
+                       d->out->part[0].format->name);
     d->out->serialized = d->out->quantized = true;
     const oq_method_args *args = d->route ? d->route->args : NULL;
     if (args && args->method->adjust) OQ_TRY(args->method->adjust(d->env, args, d->layer, &d->out->scheme));
