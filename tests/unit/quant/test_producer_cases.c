@@ -37,6 +37,7 @@ static const struct {
     {"sdnq/matmul", 4e-3}, /* a quotient there: a code may be the next one */
     {"sdnq/", 1e-6},
     {"hqq/", 1e-6},
+    {"quanto/q", 4e-3}, /* 16 bit products */
     {"quanto/", 1e-6},
     {"autoround/", 4e-3},               /* an input scale in BF16 */
     {"bitsandbytes/llm_int8", 5e-3},    /* x in F16 */
