@@ -281,7 +281,8 @@ static void test_code_books(void **state)
     static const char name[] = "layers.3.feed_forward.w2.weight";
     static const char *const types[] = {"IQ3_S", "IQ2_XXS", "IQ1_S"};
     oq_env *env = *state;
-    char *dir = strdup(scratch_dir(OMNIQ_BINARY_DIR, "gguf-books")); /* its file stays open while the other is written */
+    char *dir = strdup(
+        scratch_dir(OMNIQ_BINARY_DIR, "gguf-books")); /* its file stays open while the other is written */
     char *plain_dir = strdup(scratch_dir(OMNIQ_BINARY_DIR, "gguf-books-plain"));
     for (size_t i = 0; i < OQ_COUNT(types); i++) {
         recipe r = {.type = "BF16", .kept = "BF16", .prefix = "", .odd = name, .odd_type = types[i]};
