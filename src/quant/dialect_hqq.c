@@ -228,14 +228,7 @@ static oq_status check_numbers(const layer *l, const oq_ckpt_tensor *t, const ch
                        "tensor '%s' has %lld values in %d dimensions, its layer needs [%lld, 1]", t->name,
                        (long long)t->elems, t->n_dims, (long long)l->rows);
     OQ_TRY(oq_group_scale_values(l->env, t));
-    for (int64_t i = 0; scale && t->data && i < t->elems; i++) {
-        float x = 0.0f;
-        t->dtype->to_f32(&x, t->data + (size_t)i * t->dtype->bytes, 1);
-        if (x < 0)
-            return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' is %g at index %lld; HQQ's are not below zero",
-                           t->name, (double)x, (long long)i);
-    }
-    return OQ_OK;
+    return scale ? oq_scale_not_below_zero(l->env, t, "HQQ") : OQ_OK;
 }
 
 static oq_status check_layer(layer *l)

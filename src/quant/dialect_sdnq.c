@@ -204,14 +204,7 @@ static oq_status check_scale_shape(layer *l)
 static oq_status check_numbers(const layer *l, const oq_ckpt_tensor *t, bool scale)
 {
     OQ_TRY(oq_group_scale_values(l->env, t));
-    for (int64_t i = 0; scale && t->data && i < t->elems; i++) {
-        float x = 0.0f;
-        t->dtype->to_f32(&x, t->data + (size_t)i * t->dtype->bytes, 1);
-        if (x < 0)
-            return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' is %g at index %lld; SDNQ's are not below zero",
-                           t->name, (double)x, (long long)i);
-    }
-    return OQ_OK;
+    return scale ? oq_scale_not_below_zero(l->env, t, "SDNQ") : OQ_OK;
 }
 
 static oq_status check_zero(const layer *l)

@@ -60,14 +60,7 @@ static oq_status check_numbers(const layer *l, const oq_ckpt_tensor *t, const ch
                        "tensor '%s' has %lld values in %d dimensions, its layer needs [%lld, 1]", t->name,
                        (long long)t->elems, t->n_dims, (long long)l->groups);
     OQ_TRY(oq_group_scale_values(l->env, t));
-    for (int64_t i = 0; scale && t->data && i < t->elems; i++) {
-        float x = 0.0f;
-        t->dtype->to_f32(&x, t->data + (size_t)i * t->dtype->bytes, 1);
-        if (x < 0)
-            return oq_fail(l->env, OQ_E_FORMAT, "scale '%s' is %g at index %lld; quanto's are not below zero",
-                           t->name, (double)x, (long long)i);
-    }
-    return OQ_OK;
+    return scale ? oq_scale_not_below_zero(l->env, t, "quanto") : OQ_OK;
 }
 
 /* Rows of the tensor hold 8 / bits groups each, the last of them perhaps fewer. */

@@ -360,3 +360,15 @@ oq_status oq_scaled_declared_rules(oq_env *env, const oq_scaled_spelling *spelli
     out->format = spelling->block;
     return OQ_OK;
 }
+
+oq_status oq_scale_not_below_zero(oq_env *env, const oq_ckpt_tensor *t, const char *whose)
+{
+    for (int64_t i = 0; t->data && i < t->elems; i++) {
+        float x = 0.0f;
+        t->dtype->to_f32(&x, t->data + (size_t)i * t->dtype->bytes, 1);
+        if (x < 0)
+            return oq_fail(env, OQ_E_FORMAT, "scale '%s' is %g at index %lld; %s's are not below zero",
+                           t->name, (double)x, (long long)i, whose);
+    }
+    return OQ_OK;
+}

@@ -43,4 +43,7 @@ oq_status oq_scaled_locate(oq_env *env, const oq_scaled_spelling *spelling, cons
 oq_status oq_scaled_declared_rules(oq_env *env, const oq_scaled_spelling *spelling,
                                    const oq_declared *declared, const char *name, oq_scaled_rules *out);
 
+/* None of a finite scale's values is below zero; `whose` names the producer that never writes one. */
+oq_status oq_scale_not_below_zero(oq_env *env, const oq_ckpt_tensor *t, const char *whose);
+
 #endif
