@@ -15,6 +15,12 @@ bool oq_name_equal(const char *a, const char *b)
     return fold(*a) == fold(*b);
 }
 
+bool oq_name_ends(const char *name, const char *ending)
+{
+    const size_t n = strlen(name), m = strlen(ending);
+    return n >= m && strcmp(name + n - m, ending) == 0;
+}
+
 enum { MAX_EDIT = 64 };
 
 /* Levenshtein distance of the folded names; names longer than MAX_EDIT are never near. */

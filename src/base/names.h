@@ -5,6 +5,7 @@
 #include "base/env.h"
 
 bool oq_name_equal(const char *a, const char *b); /* ASCII case-blind, '-' equals '_' */
+bool oq_name_ends(const char *name, const char *ending); /* to the letter; a name may be its ending */
 /* Index of the candidate with the least edit distance to `name`, or -1 if none is near (more than half changed). */
 int  oq_name_nearest(const char *name, const char *const *candidates, size_t n);
 /* fnmatch-like over the whole text: '*', '?', '[a-z]', '[!a]'; '*' also crosses dots. */

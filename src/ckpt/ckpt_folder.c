@@ -3,6 +3,8 @@
  * else. */
 #include "ckpt/reader.h"
 
+#include "base/names.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,12 +32,6 @@ static const char *find_name(const listing *l, const char *name)
     return found ? *found : NULL;
 }
 
-static bool ends_with(const char *name, const char *suffix)
-{
-    const size_t n = strlen(name), m = strlen(suffix);
-    return n >= m && strcmp(name + n - m, suffix) == 0;
-}
-
 /* Diffusers' name first, transformers' second, msModelSlim's third. The index decides where there is one: leftovers of another
  * split or a single file beside it are not read. %1$s stem, %2$s variant, %3$s ending. */
 static const char *const stems[] = {"diffusion_pytorch_model", "model", "quant_model_weights"};
@@ -55,7 +51,7 @@ static const char *find_typed(const listing *l)
     for (int index = 1; index >= 0; index--)
         for (size_t i = 0; i < l->n; i++)
             if (strncmp(l->names[i], "quant_model_weight_", 19) == 0 &&
-                ends_with(l->names[i], index ? ".safetensors.index.json" : ".safetensors") &&
+                oq_name_ends(l->names[i], index ? ".safetensors.index.json" : ".safetensors") &&
                 !strstr(l->names[i], "-of-"))
                 return l->names[i];
     return NULL;
@@ -89,7 +85,7 @@ static oq_status find_pickle(oq_env *env, const listing *l, const char *variant,
 {
     *out = NULL;
     for (size_t i = 0; i < l->n; i++)
-        if (ends_with(l->names[i], ".safetensors")) return OQ_OK;
+        if (oq_name_ends(l->names[i], ".safetensors")) return OQ_OK;
     return find_ending(env, l, pickle_stems, "bin", variant, out);
 }
 
@@ -111,8 +107,8 @@ static const char *variant_of(const char *name, int *n)
 
 static bool is_pickle_name(const char *name)
 {
-    return ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth") ||
-           ends_with(name, ".ckpt");
+    return oq_name_ends(name, ".bin") || oq_name_ends(name, ".pt") || oq_name_ends(name, ".pth") ||
+           oq_name_ends(name, ".ckpt");
 }
 
 /* No weights under any of the names: say what is there instead. */
@@ -122,7 +118,7 @@ static oq_status fail_weights(oq_env *env, const char *folder, const char *varia
     int n = 0;
     for (size_t i = 0; i < l->n; i++) {
         if (is_pickle_name(l->names[i])) pickle = l->names[i];
-        if (!ends_with(l->names[i], ".safetensors")) continue;
+        if (!oq_name_ends(l->names[i], ".safetensors")) continue;
         if (!other) other = l->names[i];
         if (!named) named = variant_of(l->names[i], &n);
     }
@@ -158,7 +154,7 @@ static oq_status find_gguf(oq_env *env, const char *folder, const listing *l, co
     *out = NULL;
     for (size_t i = 0; i < l->n; i++) {
         const char *name = l->names[i], *part = strstr(name, "-of-");
-        if (!ends_with(name, ".gguf")) continue;
+        if (!oq_name_ends(name, ".gguf")) continue;
         if (part && part - name >= 6 && part[-6] == '-' && strncmp(part - 5, "00001", 5) != 0) continue;
         if (*out)
             return oq_fail(env, OQ_E_NOTFOUND, "%s: holds '%s' and '%s': name one of them", folder, *out,
@@ -166,7 +162,7 @@ static oq_status find_gguf(oq_env *env, const char *folder, const listing *l, co
         *out = name;
     }
     for (size_t i = 0; *out && i < l->n; i++)
-        if (ends_with(l->names[i], ".safetensors")) *out = NULL; /* what these are is asked first */
+        if (oq_name_ends(l->names[i], ".safetensors")) *out = NULL; /* what these are is asked first */
     return OQ_OK;
 }
 

@@ -2,6 +2,8 @@
  * without the wrappers of smoothed layers. */
 #include "ckpt/reader.h"
 
+#include "base/names.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,12 +61,6 @@ oq_status oq_ckpt_narrow(oq_env *env, oq_ckpt *ckpt, const char *prefix, bool (*
 #define FACTORS ".div.mul_scale"
 #define INNER   ".linear."
 
-static bool ends_with(const char *text, const char *ending)
-{
-    const size_t n = strlen(text), m = strlen(ending);
-    return n >= m && strcmp(text + n - m, ending) == 0;
-}
-
 /* Is there a "X.div.mul_scale" for the first n characters X of the name? */
 static bool is_wrapped(const oq_ckpt *ckpt, const char *name, size_t n)
 {
@@ -79,7 +75,7 @@ static oq_status unwrap_name(oq_env *env, oq_ckpt *ckpt, const char *name, const
     const char *inner = NULL;
     *out = NULL;
     for (const char *s = strstr(name, INNER); s; s = strstr(s + 1, INNER)) inner = s;
-    if (ends_with(name, FACTORS))
+    if (oq_name_ends(name, FACTORS))
         *out = oq_arena_printf(&ckpt->arena, "%.*s.mul_scale", (int)(strlen(name) - strlen(FACTORS)), name);
     else if (inner && is_wrapped(ckpt, name, (size_t)(inner - name)))
         *out = oq_arena_printf(&ckpt->arena, "%.*s.%s", (int)(inner - name), name, inner + strlen(INNER));
@@ -92,7 +88,7 @@ oq_status oq_ckpt_unwrap(oq_env *env, oq_ckpt *ckpt)
 {
     const char **names = NULL;
     size_t wrapped = 0;
-    for (size_t i = 0; i < ckpt->n_tensors; i++) wrapped += ends_with(ckpt->tensors[i].name, FACTORS);
+    for (size_t i = 0; i < ckpt->n_tensors; i++) wrapped += oq_name_ends(ckpt->tensors[i].name, FACTORS);
     if (!wrapped) return OQ_OK;
     OQ_TRY(oq_arena_new(&ckpt->arena, ckpt->n_tensors, sizeof *names, "names", &names));
     for (size_t i = 0; i < ckpt->n_tensors; i++)

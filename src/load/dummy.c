@@ -6,6 +6,8 @@
  */
 #include "load/load.h"
 
+#include "base/names.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -14,12 +16,6 @@ static uint64_t fnv1a64(const char *name)
     uint64_t h = 0xcbf29ce484222325u;
     for (; *name; name++) h = (h ^ (uint8_t)*name) * 0x100000001b3u;
     return h;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
 }
 
 static bool is_embedding(const char *name)
@@ -38,9 +34,9 @@ void oq_dummy_rule(const char *name, const int64_t *dim, int n_dims, float *scal
     double fan_in = 1;
     for (int i = 1; i < n_dims; i++) fan_in *= (double)dim[i];
     *offset = 0.0f;
-    if (strstr(name, "running_mean") || ends_with(leaf, "_mean")) {
+    if (strstr(name, "running_mean") || oq_name_ends(leaf, "_mean")) {
         *scale = 0.25f;
-    } else if (strstr(name, "running_var") || ends_with(leaf, "_std")) {
+    } else if (strstr(name, "running_var") || oq_name_ends(leaf, "_std")) {
         *scale = 0.25f, *offset = 1.0f;
     } else if (is_embedding(name)) {
         *scale = 1.0f;

@@ -54,21 +54,15 @@ static const oq_scaled_spelling int8 = {
 
 /* ---- evidence ------------------------------------------------------------------------------------------ */
 
-static bool ends_with(const char *text, const char *ending)
-{
-    const size_t n = strlen(text), m = strlen(ending);
-    return n >= m && strcmp(text + n - m, ending) == 0;
-}
-
 /* Its type tells the codes' (F32 means e4m3), two elements ask for products in full precision. */
 static bool is_marker(const oq_ckpt_tensor *t)
 {
-    return strcmp(t->name, "scaled_fp8") == 0 || ends_with(t->name, ".scaled_fp8");
+    return strcmp(t->name, "scaled_fp8") == 0 || oq_name_ends(t->name, ".scaled_fp8");
 }
 
 static bool is_mark(const oq_ckpt_tensor *t)
 {
-    return is_marker(t) || ends_with(t->name, ".comfy_quant") || ends_with(t->name, ".scale_weight");
+    return is_marker(t) || oq_name_ends(t->name, ".comfy_quant") || oq_name_ends(t->name, ".scale_weight");
 }
 
 bool oq_comfy_marked(const oq_ckpt *ckpt)
@@ -88,7 +82,7 @@ static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 
 static bool harmless(const oq_ckpt_tensor *t)
 {
-    return is_marker(t) || ends_with(t->name, ".comfy_quant");
+    return is_marker(t) || oq_name_ends(t->name, ".comfy_quant");
 }
 
 /* ---- what the file says per layer ---------------------------------------------------------------------- */
@@ -251,7 +245,7 @@ static oq_status read_layers(oq_env *env, const oq_declare_input *in, oq_declare
     OQ_TRY(check_listed(env, out, in->ckpt));
     OQ_TRY(read_header(env, in->ckpt, layers));
     for (size_t i = 0; i < in->ckpt->n_tensors; i++)
-        if (ends_with(in->ckpt->tensors[i].name, ".comfy_quant"))
+        if (oq_name_ends(in->ckpt->tensors[i].name, ".comfy_quant"))
             OQ_TRY(read_tensor(env, in->ckpt, &in->ckpt->tensors[i], layers));
     out->layers = layers;
     const oq_method *narrow_one = narrow_method(layers);
@@ -315,7 +309,7 @@ static bool is_block(const oq_comfy_layer *l, oq_block_layout *out)
 /* svdquant_w4a4's codes in tiles of 128 rows and 64 columns. */
 static bool is_tiled(const oq_ckpt_tensor *t, size_t *name_length, int64_t *n, int64_t *k)
 {
-    if (t->n_dims != 4 || t->dtype != &oq_dtype_i8 || !ends_with(t->name, ".weight") ||
+    if (t->n_dims != 4 || t->dtype != &oq_dtype_i8 || !oq_name_ends(t->name, ".weight") ||
         t->dim[0] > INT32_MAX || t->dim[1] > INT32_MAX || t->dim[2] != 32 || t->dim[3] != 128 ||
         t->elems <= 0)
         return false;

@@ -63,12 +63,6 @@ static const char *written_method(const oq_json *quant)
     return shaped_method(quant);
 }
 
-static bool ends_with(const char *text, const char *ending)
-{
-    const size_t n = strlen(text), m = strlen(ending);
-    return n >= m && strcmp(text + n - m, ending) == 0;
-}
-
 /* Value of the first "is_checkpoint_…_serialized" (the two may share an underscore): 1, 0, or -1 when there
  * is none. */
 static int serialized_flag(const oq_json *options)
@@ -78,7 +72,7 @@ static int serialized_flag(const oq_json *options)
     const oq_json *value = NULL;
     int flag = -1;
     while (oq_json_next(options, &at, &key, &value)) {
-        if (strncmp(key, "is_checkpoint_", 14) != 0 || !ends_with(key, "_serialized")) continue;
+        if (strncmp(key, "is_checkpoint_", 14) != 0 || !oq_name_ends(key, "_serialized")) continue;
         if (oq_json_type(value) == OQ_JSON_BOOL) flag = flag == 1 || oq_json_bool(value, false);
     }
     return flag;
