@@ -156,16 +156,22 @@ static double fixed_loss(const oq_device *device, const oq_linear_kernel *kernel
                                                             : (double)FIXED_LOSS_24;
 }
 
+/* Does the kernel hand many rows of BF16 on to pairs of bf16? Those of 256 bits stay with f32, whatever else there is. */
+static bool hands_to_pairs(const oq_device *device, const oq_linear_kernel *kernel)
+{
+    if (strstr(kernel->name, "_ai16_avx512vnni")) return device->features & OQ_CPU_AVX512BF16;
+    if (strstr(kernel->name, "_ai16_dotprod")) return device->features & OQ_CPU_BF16;
+    return false;
+}
+
 /* Does the kernel round weights to bf16 first? */
 static bool rounds(const oq_device *device, const oq_linear_kernel *kernel, const oq_linear_spec *spec,
                    const oq_dtype *x, int64_t m, double loss)
 {
 #if defined(__x86_64__) || defined(__aarch64__)
-    if (strstr(kernel->name, "_wany_abf16_") && x == &oq_dtype_bf16)
+    if (x == &oq_dtype_bf16 &&
+        (strstr(kernel->name, "_wany_abf16_") || (hands_to_pairs(device, kernel) && !(loss > 0))))
         return oq_panel_any_pairs_rounds(spec, m);
-    if (strstr(kernel->name, "_ai16_") && x == &oq_dtype_bf16 &&
-        device->features & (OQ_CPU_AVX512BF16 | OQ_CPU_BF16))
-        return !(loss > 0) && oq_panel_any_pairs_rounds(spec, m);
 #endif
     (void)device, (void)kernel, (void)spec, (void)x, (void)m, (void)loss;
     return false;
