@@ -65,6 +65,19 @@ static oq_status check_values(oq_env *env, const oq_ckpt_tensor *t, bool factors
     return OQ_OK;
 }
 
+oq_status oq_around_check_divisors(oq_env *env, const char *name, const oq_ckpt_tensor *t)
+{
+    for (int64_t i = 0; t->data && i < t->elems; i++) {
+        const float x = value_at(t, i);
+        if (!isfinite(1.0f / x))
+            return oq_fail(
+                env, OQ_E_FORMAT,
+                "tensor '%s' is %g at index %lld: x of layer '%s' divided by it would not be finite", t->name,
+                (double)x, (long long)i, name);
+    }
+    return OQ_OK;
+}
+
 static oq_status check_smooth(oq_env *env, const oq_ckpt_tensor *t, int64_t k)
 {
     if (t->n_dims != 1 || t->elems != k)
@@ -116,6 +129,7 @@ oq_status oq_around_locate(oq_env *env, const oq_around_names *names, const oq_c
     const oq_ckpt_tensor *smooth = names->smooth ? oq_scaled_find(ckpt, name, names->smooth) : NULL;
     if (smooth) {
         OQ_TRY(check_smooth(env, smooth, k));
+        if (names->divides) OQ_TRY(oq_around_check_divisors(env, name, smooth));
         part->plane[OQ_PLANE_SMOOTH] =
             (oq_plane_source){.tensor = smooth, .make = make_smooth, .arg = {names->divides}};
     }

@@ -18,4 +18,7 @@ typedef struct oq_around_names { /* suffixes of tensors; NULL: the dialect has n
 oq_status oq_around_locate(oq_env *env, const oq_around_names *names, const oq_ckpt *ckpt, const char *name, int64_t n,
                            int64_t k, oq_part_source *part);
 
+/* Factors that x of layer `name` is divided by (floats, of any shape): their inverses are finite, else OQ_E_FORMAT names both. */
+oq_status oq_around_check_divisors(oq_env *env, const char *name, const oq_ckpt_tensor *factors);
+
 #endif

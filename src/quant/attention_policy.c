@@ -17,16 +17,22 @@ bool oq_attention_policy_active(const oq_attention_policy *policy)
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* None, "auto" and "float" are the operands' own precision. */
-static oq_status read_precision(oq_env *env, const oq_json *json, oq_attention_policy *out)
+static bool is_plain(const char *text)
 {
     static const char *const plain[] = {"auto", "float", "none", "plain"};
+    for (size_t i = 0; i < OQ_COUNT(plain); i++)
+        if (oq_name_equal(plain[i], text)) return true;
+    return false;
+}
+
+static oq_status read_precision(oq_env *env, const oq_json *json, oq_attention_policy *out)
+{
     if (oq_json_type(json) == OQ_JSON_NULL) return OQ_OK;
     const char *text = oq_json_string(json);
     if (!text)
         return oq_fail(env, OQ_E_CONFIG, "attention: dtype must be a precision's name, not %s",
                        oq_json_type_name(json));
-    for (size_t i = 0; i < OQ_COUNT(plain); i++)
-        if (oq_name_equal(plain[i], text)) return OQ_OK;
+    if (is_plain(text)) return OQ_OK;
     for (int p = OQ_ATTENTION_FP8; p < OQ_N_ATTENTION_PRECISIONS; p++)
         if (oq_name_equal(oq_attention_precision_name((oq_attention_precision)p), text)) {
             out->precision = (oq_attention_precision)p;
@@ -79,6 +85,26 @@ static oq_status read_step(oq_env *env, const oq_json *options, const char *name
     return OQ_OK;
 }
 
+/* Where attention stays plain, skips of an entry that names no precision itself are without effect. (The component's own entry may
+ * leave it plain while the skips of all are for the precision of all.) */
+static oq_status check_plain(oq_env *env, const oq_quant_config *config, const char *component,
+                             const oq_json *merged)
+{
+    static const char *const names[] = {"skip_steps", "skip_layers"};
+    const char *is = oq_json_string(oq_json_get(merged, "dtype"));
+    for (size_t i = 0; i < config->n_attention; i++) {
+        const oq_attention_entry *e = &config->attention[i];
+        const char *dtype = oq_json_string(oq_json_get(e->options, "dtype"));
+        if ((e->component && strcmp(e->component, component) != 0) || (dtype && !is_plain(dtype))) continue;
+        for (size_t j = 0; j < OQ_COUNT(names); j++)
+            if (oq_json_type(oq_json_get(e->options, names[j])) != OQ_JSON_NULL)
+                return oq_fail(env, OQ_E_CONFIG, "attention: %s is without effect, because %s%s%s", names[j],
+                               is ? "dtype '" : "no dtype is given", is ? is : "",
+                               is ? "' leaves attention as it is" : "");
+    }
+    return OQ_OK;
+}
+
 /* Options without what they refine would be without effect. */
 static oq_status check_effect(oq_env *env, const oq_json *options, const oq_attention_policy *p)
 {
@@ -127,7 +153,9 @@ oq_status oq_attention_policy_read(oq_env *env, oq_arena *arena, const oq_quant_
     oq_json *options = NULL;
     *out = (oq_attention_policy){.end_step = INT64_MAX};
     OQ_TRY(oq_quant_attention_of(env, config, component, &options));
-    const oq_status st = options ? read_options(env, arena, options, out) : OQ_OK;
+    oq_status st = options ? read_options(env, arena, options, out) : OQ_OK;
+    if (st == OQ_OK && options && out->precision == OQ_ATTENTION_PLAIN)
+        st = check_plain(env, config, component, options);
     oq_json_free(options);
     return st;
 }

@@ -3,6 +3,7 @@
 #include "quant/comfy_formats.h"
 
 #include "base/size.h"
+#include "quant/around_planes.h"
 #include "quant/scaled_planes.h"
 
 #include <math.h>
@@ -144,6 +145,7 @@ static oq_status check_shapes(layer *s)
                   scale_tiles[] = {n / TILE, s->groups, TILE}, up_tiles[] = {n / TILE, s->rank, TILE};
     OQ_TRY(check_floats(s, s->scale, s->tiled ? 3 : 2, s->tiled ? scale_tiles : scale, false));
     OQ_TRY(check_floats(s, s->smooth, 1, smooth, true));
+    OQ_TRY(oq_around_check_divisors(s->l->env, s->l->name, s->smooth));
     OQ_TRY(check_floats(s, s->down, 2, down, false));
     return check_floats(s, s->up, s->tiled ? 3 : 2, s->tiled ? up_tiles : up, false);
 }

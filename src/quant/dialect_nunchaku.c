@@ -1,6 +1,7 @@
 /* dialect_nunchaku.c -- SVDQuant as nunchaku's files hold it: codes of four bits (integers or e2m1) of a smoothed residual in
  * GPU tiles, a low-rank branch in 16 bit, and modulation layers of AWQ whose rows stand interleaved. Padding rows and
  * columns are left out. */
+#include "quant/around_planes.h"
 #include "quant/nunchaku_tiles.h"
 #include "quant/scaled_planes.h"
 
@@ -290,6 +291,7 @@ static oq_status check_vectors(const layer *l, bool fp4)
     OQ_TRY(need(l, l->smooth, "smooth_factor"));
     OQ_TRY(check_shape(l, l->smooth, l->cols, 0));
     OQ_TRY(check_floats(l, l->smooth, true));
+    OQ_TRY(oq_around_check_divisors(l->env, l->name, l->smooth));
     if (!fp4 && extra)
         return oq_fail(l->env, OQ_E_UNSUPPORTED,
                        "tensor '%s' scales integers a second time, which is not in this build yet",

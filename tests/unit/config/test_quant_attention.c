@@ -145,11 +145,22 @@ static void test_every_option(void **state)
     static const char *const plain[] = {"null", "\"auto\"", "\"float\"", "\"none\""};
     for (size_t i = 0; i < OQ_COUNT(plain); i++) {
         char text[128];
-        snprintf(text, sizeof text,
-                 "{\"diffusion_kv_cache_dtype\":%s,\"diffusion_kv_cache_skip_steps\":\"0\"}", plain[i]);
+        snprintf(text, sizeof text, "{\"diffusion_kv_cache_dtype\":%s}", plain[i]);
         assert_int_equal(read_policy(env, &arena, text, "transformer", &p), OQ_OK);
         assert_false(oq_attention_policy_active(&p));
+        snprintf(text, sizeof text,
+                 "{\"diffusion_kv_cache_dtype\":%s,\"diffusion_kv_cache_skip_steps\":\"0\"}", plain[i]);
+        assert_int_equal(read_policy(env, &arena, text, "transformer", &p), OQ_E_CONFIG);
+        assert_non_null(strstr(oq_env_error(env), "skip_steps is without effect, because"));
+        oq_env_clear(env);
     }
+    /* What a component leaves plain takes nothing from the skips of all the others. */
+    assert_int_equal(read_policy(env, &arena,
+                                 "{\"attention\":{\"dtype\":\"fp8\",\"skip_steps\":\"0\"},"
+                                 "\"transformer_2\":{\"attention\":\"float\"}}",
+                                 "transformer_2", &p),
+                     OQ_OK);
+    assert_false(oq_attention_policy_active(&p));
     oq_arena_deinit(&arena);
 }
 
@@ -164,6 +175,10 @@ static void test_refusals(void **state)
         {"{\"attention\":{\"dtyp\":\"fp8\"}}", "did you mean 'dtype'?"},
         {"{\"attention\":{\"dtype\":\"fp8\"},\"kv_cache_dtype\":\"mxfp8\"}", "'dtype' is given twice"},
         {"{\"attention\":{\"skip_steps\":\"0\"}}", "skip_steps is without effect, because no dtype is given"},
+        {"{\"attention\":{\"dtype\":\"float\",\"skip_steps\":\"0\"}}",
+         "skip_steps is without effect, because dtype 'float' leaves attention as it is"},
+        {"{\"attention\":{\"dtype\":\"auto\",\"skip_layers\":[1]}}",
+         "skip_layers is without effect, because dtype 'auto'"},
         {"{\"attention\":{\"dtype\":\"fp8\",\"start_step\":1}}",
          "start_step is without effect, because no sparsity"},
         {"{\"attention\":{\"dtype\":\"fp8\",\"skip_steps\":\"5-3\"}}",

@@ -216,6 +216,11 @@ static void test_svdquant(void **state)
     halves[7] = 0;
     refuse(w, NULL, "tensor 'a.smooth_factor' is 0 at index 7; it must be other than 0 and finite");
     halves[7] = was;
+    float tiny[K];
+    for (int i = 0; i < K; i++) tiny[i] = i == 9 ? 1e-39f : 1.0f;
+    swap(w, "a.smooth_factor", &oq_dtype_f32, tiny, K, -1);
+    refuse(w, NULL,
+           "tensor 'a.smooth_factor' is 1e-39 at index 9: x of layer 'a' divided by it would not be finite");
 }
 
 #define AWQ(more) "{\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 128" more "}"
