@@ -31,13 +31,17 @@ OQ_INLINE char *fixed_unit_at(const oq_panel_job *job, int planes, int64_t unit,
     return job->a + (size_t)(unit * job->rows + row) * fixed_unit_bytes(planes);
 }
 
-/* What goes with the middle of codes, or with what is taken off: behind the steps. */
-OQ_INLINE void fixed_put_sums(float *steps, const int32_t *high, const int32_t *low, int planes, fixed_traits traits)
+/* What goes with the middle of codes, or with what is taken off: behind the steps. False: a sum is not finite. */
+OQ_INLINE bool fixed_put_sums(float *steps, const int32_t *high, const int32_t *low, int planes, fixed_traits traits)
 {
     int32_t *const off = (int32_t *)(void *)(steps + FIXED_LANES);
     float *const sum = steps + FIXED_LANES;
+    bool finite = true;
     if (traits.less)
-        for (int l = 0; l < FIXED_LANES; l++) sum[l] = ((float)high[l] * 256.0f + (float)low[l]) * steps[l];
+        for (int l = 0; l < FIXED_LANES; l++) {
+            sum[l] = ((float)high[l] * 256.0f + (float)low[l]) * steps[l];
+            finite &= (oq_f32_bits(sum[l]) & 0x7fffffffu) < 0x7f800000u;
+        }
     else if (planes == FIXED_BF16)
         for (int l = 0; l < FIXED_LANES; l++) off[l] = -traits.middle * (high[l] * 256 + low[l]);
     else
@@ -45,9 +49,10 @@ OQ_INLINE void fixed_put_sums(float *steps, const int32_t *high, const int32_t *
             off[l] = -traits.middle * high[l];
             off[FIXED_LANES + l] = -traits.middle * low[l];
         }
+    return finite;
 }
 
-/* x of one unit in its order, [byte of a dword][vector][lane], to `out`. False: a number is infinite or NaN. Loops over lanes
+/* x of one unit in its order, [byte of a dword][vector][lane], to `out`. False: a number is infinite or NaN, or a sum of them would be. Loops over lanes
  * are the innermost: compilers make vectors of them. */
 static inline bool fixed_put(char *out, const float *x, int planes, fixed_traits traits)
 {
@@ -85,11 +90,10 @@ static inline bool fixed_put(char *out, const float *x, int planes, fixed_traits
             memcpy(out + p * FIXED_PLANE + v * 64, dword, sizeof dword);
         }
     }
-    fixed_put_sums(step, high, low, planes, traits);
-    return true;
+    return fixed_put_sums(step, high, low, planes, traits);
 }
 
-/* A row of x; job->row_scale is NaN where it holds an infinity or a NaN. */
+/* A row of x; job->row_scale is NaN where it holds an infinity or a NaN, or numbers whose sums would be one. */
 static inline void fixed_prologue(const oq_panel_job *job, int64_t row)
 {
     const oq_linear_spec *const spec = job->args->spec;
@@ -344,7 +348,7 @@ static inline void fixed_batch(const oq_panel_job *job, fixed_piece *p, float *c
         for (int64_t col = 0; col < columns; col++) c[(from + m) * nr + col] = fx_sum(acc[col][m]);
 }
 
-/* Row m of x holds an infinity or a NaN: every number of W meets its own. */
+/* Row m of x is none for sums: every number of W meets its own. */
 static inline void fixed_odd_row(const oq_panel_job *job, float *c, int64_t m, int64_t panel, int64_t nr)
 {
     const oq_linear_spec *const spec = job->args->spec;

@@ -286,34 +286,63 @@ static void test_choice_of_fixed_point(void **state)
     }
 }
 
-/* Beyond half of the largest number x is a number still. */
-static void test_large_numbers_stay_finite(void **state)
+enum { LARGE_M = 17, LARGE_K = 256 };
+
+/* y [m, 1] of x [m, 256], every number of which is `x`, by the kernel that the instruction set of that name takes; false: this
+ * machine has none. */
+static bool multiply_large(oq_env *env, const char *level, const oq_format *f, const void *block, float x,
+                           const oq_dtype *type, int64_t m, float *y)
 {
-    oq_env *env = *state;
-    enum { M = 17, K = 256 };
     oq_device *device = NULL;
-    const oq_linear_spec spec = {{.weight = &oq_format_q6_k}, 1, K};
-    static uint16_t x[M * K];
-    static const uint8_t block[210]; /* 256 zeros */
-    float y[M];
-    if (oq_backend_cpu.open(env, 0, "avx512vnni", &device) != OQ_OK) {
+    const oq_linear_spec spec = {{.weight = f}, 1, LARGE_K};
+    float wide[LARGE_M * LARGE_K];
+    uint16_t narrow[LARGE_M * LARGE_K];
+    if (oq_backend_cpu.open(env, 0, level, &device) != OQ_OK) {
         oq_env_clear(env);
-        skip();
+        return false;
     }
-    for (int i = 0; i < M * K; i++) x[i] = 0x7f40; /* 1.5 * 2^127 */
+    for (int i = 0; i < LARGE_M * LARGE_K; i++) wide[i] = x;
+    oq_dtype_bf16.from_f32(narrow, wide, LARGE_M * LARGE_K);
     const oq_linear_kernel *const kernel = oq_backend_cpu.find_linear(device, &spec);
     void *packed = oq_alloc(env, kernel->packed_bytes(&spec)),
-         *scratch = oq_alloc(env, kernel->scratch_bytes(&spec, M));
+         *scratch = oq_alloc(env, kernel->scratch_bytes(&spec, m));
     kernel->pack(packed, &(oq_planes){{block}}, &spec);
     kernel->run(device, &(oq_linear_args){.spec = &spec,
                                           .packed = packed,
                                           .scratch = scratch,
-                                          .x = oq_tensor_make(x, &oq_dtype_bf16, M, K),
-                                          .y = oq_tensor_make(y, &oq_dtype_f32, M, 1)});
-    for (int i = 0; i < M; i++) assert_true(y[i] == 0.0f);
+                                          .x = oq_tensor_make(type == &oq_dtype_f32 ? (void *)wide : narrow,
+                                                              type, m, LARGE_K),
+                                          .y = oq_tensor_make(y, &oq_dtype_f32, m, 1)});
     oq_free(env, packed);
     oq_free(env, scratch);
     oq_backend_cpu.close(env, device);
+    return true;
+}
+
+/* Beyond half of the largest number x is a number still; and where weights have minima, sums of x are none, but products are. */
+static void test_large_numbers_stay_finite(void **state)
+{
+    oq_env *env = *state;
+    static const char *const levels[] = {"avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16"};
+    static const oq_dtype *const types[] = {&oq_dtype_f32, &oq_dtype_bf16};
+    static const int64_t rows[] = {1, 6, LARGE_M};
+    static const uint8_t zeros[210]; /* of q6_k */
+    uint8_t minima[144] = {0};       /* of q4_k: codes 0, minima of 1 * 2^-20 */
+    const uint16_t least = 0x0010;   /* of F16 */
+    float y[LARGE_M];
+    memcpy(minima + 2, &least, sizeof least);
+    for (int i = 0; i < 4; i++) minima[4 + 4 + i] = 1, minima[4 + 8 + i] = 1 << 4;
+    for (size_t i = 0; i < OQ_COUNT(levels) * OQ_COUNT(types) * OQ_COUNT(rows); i++) {
+        const char *level = levels[i % OQ_COUNT(levels)];
+        const oq_dtype *type = types[i / OQ_COUNT(levels) % OQ_COUNT(types)];
+        const int64_t m = rows[i / OQ_COUNT(levels) / OQ_COUNT(types)];
+        if (!multiply_large(env, level, &oq_format_q6_k, zeros, 0x1.8p127f, type, m, y)) continue;
+        for (int64_t r = 0; r < m; r++) assert_true(y[r] == 0.0f);
+        assert_true(multiply_large(env, level, &oq_format_q4_k, minima, 0x1.8p127f, type, m, y));
+        for (int64_t r = 0; r < m; r++)
+            if (!(fabsf(y[r] + 0x1.8p115f) <= 0x1p105f))
+                fail_msg("%s: %lld rows of %s: %g", level, (long long)m, type->name, (double)y[r]);
+    }
 }
 #endif
 
