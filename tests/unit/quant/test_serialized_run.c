@@ -33,6 +33,7 @@ typedef struct spelling {
     const char *weight; /* what stands for "weight" in names of codes; NULL: that */
     double db;          /* the least PSNR beside the plain picture; 0: 25 dB */
     bool ascend;        /* msModelSlim's static type */
+    const char *only;   /* the layers whose names begin so; NULL: all */
     int zero;           /* its zero point of activations */
 } spelling;
 
@@ -53,9 +54,10 @@ static void put(writer *w, const char *name, const char *type, const int64_t *di
 }
 
 /* Attention and feed forward of every block: what the network lets a method quantize. */
-static bool is_quantized(const oq_ckpt_tensor *t)
+static bool is_quantized(const spelling *s, const oq_ckpt_tensor *t)
 {
     const size_t n = strlen(t->name);
+    if (s->only && strncmp(t->name, s->only, strlen(s->only)) != 0) return false;
     return t->n_dims == 2 && n > 7 && strcmp(t->name + n - 7, ".weight") == 0 &&
            (strstr(t->name, ".attention.to_") || strstr(t->name, ".feed_forward.w"));
 }
@@ -127,11 +129,12 @@ static void put_nf4(writer *w, const spelling *s, const oq_ckpt_tensor *t)
     free(codes);
 }
 
-/* Codes of x are x / 0.2 + zero: quant_bias takes off what the weights make of the zero point. */
+/* Codes of x are x / 0.5 + zero, coarse enough that none is cut off: quant_bias takes off what the weights make of the
+ * zero point. */
 static void put_ascend(writer *w, const spelling *s, const oq_ckpt_tensor *t)
 {
     const int64_t n = t->dim[0], k = t->dim[1];
-    const float input = 0.2f, zero = (float)s->zero;
+    const float input = 0.5f, zero = (float)s->zero;
     float *values = malloc((size_t)t->elems * sizeof *values), *scales = malloc((size_t)n * sizeof *scales);
     int8_t *codes = malloc((size_t)t->elems);
     int32_t *bias = calloc((size_t)n, sizeof *bias);
@@ -202,7 +205,7 @@ static void write_weights(oq_env *env, const spelling *s, const char *dir)
     oq_strbuf_putc(&w.header, '{');
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const oq_ckpt_tensor *t = &ckpt->tensors[i];
-        if (is_quantized(t))
+        if (is_quantized(s, t))
             put_quantized(&w, s, t);
         else
             put(&w, t->name, t->type_name, t->dim, t->n_dims, t->data, t->bytes);
@@ -217,14 +220,14 @@ static void write_weights(oq_env *env, const spelling *s, const char *dir)
 }
 
 /* The type of each tensor of the demo model. */
-static oq_json *words_of(oq_env *env)
+static oq_json *words_of(oq_env *env, const spelling *s)
 {
     oq_ckpt *ckpt = NULL;
     oq_json *words = oq_json_new_object();
     assert_int_equal(oq_ckpt_open_folder(env, MODEL "/transformer", NULL, &ckpt), OQ_OK);
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         assert_true(oq_json_set(words, ckpt->tensors[i].name,
-                                oq_json_new_string(is_quantized(&ckpt->tensors[i]) ? "W8A8" : "FLOAT")));
+                                oq_json_new_string(is_quantized(s, &ckpt->tensors[i]) ? "W8A8" : "FLOAT")));
     oq_ckpt_close(ckpt);
     return words;
 }
@@ -236,7 +239,7 @@ static void write_config(oq_env *env, const spelling *s, const char *dir)
     assert_int_equal(oq_json_parse_file(env, MODEL "/transformer/config.json", 1 << 20, &config), OQ_OK);
     if (s->config) {
         assert_int_equal(oq_json_parse(env, s->config, strlen(s->config), "t", &quant), OQ_OK);
-        if (s->ascend) assert_true(oq_json_set(quant, "quant_model_description", words_of(env)));
+        if (s->ascend) assert_true(oq_json_set(quant, "quant_model_description", words_of(env, s)));
         assert_true(oq_json_set(config, "quantization_config", quant));
     }
     assert_int_equal(oq_json_dump(env, config, OQ_JSON_INDENT, &text), OQ_OK);
@@ -264,15 +267,14 @@ static void write_model(oq_env *env, const spelling *s, char *model, size_t size
     write_config(env, s, dir);
 }
 
-static oq_media *draw(oq_env *env, const char *model, const char *request, const char *count)
+static oq_media *draw(oq_env *env, const char *model, const char *request, const char *dtype)
 {
     oq_options *o = NULL;
     oq_model *m = NULL;
     oq_media *media = NULL;
-    const char *const values[][2] = {{"model", model},        {"prompt", "a large red ball"},
-                                     {"seed", "7"},           {"width", "64"},
-                                     {"height", "64"},        {"steps", "2"},
-                                     {"guidance-scale", "0"}, {"batch-count", count}};
+    const char *const values[][2] = {
+        {"model", model}, {"prompt", "a large red ball"}, {"seed", "7"},   {"width", "64"}, {"height", "64"},
+        {"steps", "2"},   {"guidance-scale", "0"},        {"dtype", dtype}};
     oq_status st = oq_options_new(env, "generate", &o);
     for (size_t i = 0; st == OQ_OK && i < OQ_COUNT(values); i++)
         st = oq_options_set(o, values[i][0], values[i][1]);
@@ -287,12 +289,12 @@ static oq_media *draw(oq_env *env, const char *model, const char *request, const
 
 static oq_media *generate(oq_env *env, const char *model, const char *request)
 {
-    return draw(env, model, request, "1");
+    return draw(env, model, request, "bf16");
 }
 
 static void compare(const oq_media *a, const oq_media *b, oq_metrics *out)
 {
-    oq_metrics_u8(oq_media_pixels(a, 0), oq_media_pixels(b, 0), (size_t)oq_media_count(a) * 64 * 64 * 3, out);
+    oq_metrics_u8(oq_media_pixels(a, 0), oq_media_pixels(b, 0), 64 * 64 * 3, out);
 }
 
 static void test_spellings(void **state)
@@ -380,30 +382,32 @@ static void test_spellings(void **state)
     oq_media_free(plain);
 }
 
-/* A network without biases gets those that make up for a zero point: the codes are others, the pictures (four: one scatters by
- * itself) are as near as without. */
+/* A network without biases gets those that make up for a zero point: codes of activations are all 20 less, their products
+ * the same to rounding. One block in float32, because a code on a rounding's edge falls either way: with every layer
+ * quantized such codes breed others, and two pictures end 30 dB apart on any machine. */
 static void test_zero_point(void **state)
 {
     oq_env *env = *state;
-    oq_media *plain = draw(env, MODEL, NULL, "4");
+    oq_media *plain = draw(env, MODEL, NULL, "fp32"), *stored[2];
     oq_metrics metrics;
     char model[512];
-    double db[2];
     for (int i = 0; i < 2; i++) {
         const spelling s = {.name = "ascend_static",
                             .format = &oq_format_int8_channel,
                             .config = "{\"quant_method\": \"ascend\"}",
                             .ascend = true,
+                            .only = "layers.5.",
                             .zero = i ? -20 : 0};
         write_model(env, &s, model, sizeof model);
-        oq_media *stored = draw(env, model, NULL, "4");
-        compare(plain, stored, &metrics);
-        db[i] = metrics.psnr_db;
-        oq_media_free(stored);
+        stored[i] = draw(env, model, NULL, "fp32");
+        compare(plain, stored[i], &metrics);
+        printf("static INT8 with a zero point of %d: %.1f dB\n", s.zero, metrics.psnr_db);
+        assert_true(metrics.psnr_db > 20 && metrics.psnr_db < 50);
     }
-    printf("static INT8 %.1f dB, with a zero point of -20 %.1f dB\n", db[0], db[1]);
-    assert_true(db[0] > 20 && db[0] < 60);
-    assert_true(db[1] > db[0] - 4 && db[1] < db[0] + 4);
+    compare(stored[0], stored[1], &metrics);
+    printf("%.1f dB beside one another\n", metrics.psnr_db);
+    assert_true(metrics.psnr_db > 55);
+    for (int i = 0; i < 2; i++) oq_media_free(stored[i]);
     oq_media_free(plain);
 }
 
