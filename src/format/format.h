@@ -213,6 +213,8 @@ typedef enum oq_act_scale {
     OQ_ACT_DYNAMIC_INT4,    /* codes -7..7 (of type i8) under a scale per row and 64 columns */
     OQ_ACT_DYNAMIC_UINT4,   /* codes 0..15 likewise: of x that a shift made positive */
     OQ_ACT_DYNAMIC_TOKEN4,  /* codes -7..7 (of type i8) under one scale per row */
+    OQ_ACT_DYNAMIC_ZERO,    /* codes -128..127 (of type i8) under one scale and about one whole zero point per row */
+    OQ_ACT_DYNAMIC_LEAST,   /* the same above a row's least number, which is code -128 */
     OQ_N_ACT_SCALES
 } oq_act_scale;
 #define OQ_ACT_GROUP 128
@@ -221,11 +223,13 @@ typedef enum oq_act_scale {
 #define OQ_ACT_INT4_GROUP 64
 #define OQ_ACT_DUAL_GROUP 512
 /* "none", "static_tensor", "dynamic_token", "dynamic_group128", "dynamic_mx32" (and _q725, _floor, _ceil, _even, _dual),
- * "static_nvfp4", "dynamic_nvfp4", "dynamic_int4_64", "dynamic_uint4_64" */
+ * "static_nvfp4", "dynamic_nvfp4", "dynamic_int4_64", "dynamic_uint4_64", "dynamic_token_int4", "dynamic_token_zero",
+ * "dynamic_token_least" */
 const char *oq_act_scale_name(oq_act_scale s);
 int64_t oq_act_run(oq_act_scale s, int64_t k); /* columns under one scale: k, 128, 64, 32 or 16 */
 bool    oq_act_is_static(oq_act_scale s);      /* takes plane INPUT_SCALE */
 bool    oq_act_is_mx(oq_act_scale s);          /* powers of two per 32 columns */
+bool    oq_act_has_zero(oq_act_scale s);       /* codes and scales alone do not say a row: oq_act_zero_row */
 
 /* How one layer is stored and multiplied. */
 typedef struct oq_scheme {
@@ -242,7 +246,7 @@ typedef struct oq_scheme {
     float   outlier; /* columns that hold an |x| >= this are left as they are, `act` (i8) takes the others; 0: takes all */
 } oq_scheme;
 
-/* Bare, and each row of x is treated by itself. */
+/* Bare, each row of x is treated by itself, and its codes times scales are what it becomes. */
 bool oq_scheme_is_bare(const oq_scheme *s);
 /* Bytes of one plane of a layer [n, k], those of its weight's format included; 0: it has none. SIZE_MAX: does not fit. */
 size_t oq_scheme_plane_bytes(const oq_scheme *s, oq_plane plane, int64_t n, int64_t k);
@@ -269,5 +273,12 @@ bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b);
  * A row with a non-finite value gets s = NaN, so that the product is NaN and the run stops, never a wrong picture. */
 void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const float *x, int64_t k, void *codes,
                          float *scales);
+/* A row of kinds with a zero point becomes what its codes of eight bits say:
+ *   zero:  least and most are those of x and of 0; s = max((most - least) / 255, 2^-23), zero = -128 - rne(least / s) within the codes,
+ *          code = rne(x * (1 / s)) + zero within -128..127; (code - zero) * s
+ *   least: s = (most - least) / 255, zero = least + 128 s, code = rne((x - zero) / s) within -128..127; code * s + zero. A row of one
+ *          number stays as it is.
+ * A number that is not finite makes all of the row NaN. */
+void oq_act_zero_row(oq_act_scale how, float *x, int64_t k);
 
 #endif

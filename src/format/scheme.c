@@ -44,6 +44,10 @@ const char *oq_act_scale_name(oq_act_scale s)
         return "dynamic_uint4_64";
     case OQ_ACT_DYNAMIC_TOKEN4:
         return "dynamic_token_int4";
+    case OQ_ACT_DYNAMIC_ZERO:
+        return "dynamic_token_zero";
+    case OQ_ACT_DYNAMIC_LEAST:
+        return "dynamic_token_least";
     case OQ_N_ACT_SCALES:
         break;
     }
@@ -66,6 +70,11 @@ int64_t oq_act_run(oq_act_scale s, int64_t k)
 bool oq_act_is_mx(oq_act_scale s)
 {
     return s >= OQ_ACT_DYNAMIC_MX && s <= OQ_ACT_DYNAMIC_MX_EVEN;
+}
+
+bool oq_act_has_zero(oq_act_scale s)
+{
+    return s == OQ_ACT_DYNAMIC_ZERO || s == OQ_ACT_DYNAMIC_LEAST;
 }
 
 bool oq_act_is_static(oq_act_scale s)
@@ -98,7 +107,8 @@ bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b)
 
 bool oq_scheme_is_bare(const oq_scheme *s)
 {
-    return same_around(s, &(oq_scheme){0}) && s->act_scale != OQ_ACT_DYNAMIC_NVFP4;
+    return same_around(s, &(oq_scheme){0}) && s->act_scale != OQ_ACT_DYNAMIC_NVFP4 &&
+           !oq_act_has_zero(s->act_scale);
 }
 
 /* 4 bytes for each of rows x cols numbers. */
@@ -227,6 +237,43 @@ static void dual_row(const oq_scheme *scheme, const float *x, int64_t k, uint8_t
             *scales = mx_run(scheme, scaled, n, codes + at) * by;
         }
     }
+}
+
+static float code8(float x)
+{
+    return fminf(fmaxf(x, -128.0f), 127.0f);
+}
+
+/* TorchAO's order of steps. */
+static void whole_zero_row(float *x, int64_t k, float least, float most)
+{
+    const float low = fminf(least, 0.0f), s = fmaxf((fmaxf(most, 0.0f) - low) / 255.0f, 0x1p-23f),
+                zero = code8(-128.0f - rintf(low / s)), inverse = 1.0f / s;
+    for (int64_t i = 0; i < k; i++) x[i] = (code8(rintf(x[i] * inverse) + zero) - zero) * s;
+}
+
+/* SDNQ's. */
+static void least_row(float *x, int64_t k, float least, float most)
+{
+    const float s = (most - least) / 255.0f, zero = least + 128.0f * s;
+    for (int64_t i = 0; i < k && s > 0; i++) x[i] = fmaf(code8(rintf((x[i] - zero) / s)), s, zero);
+}
+
+void oq_act_zero_row(oq_act_scale how, float *x, int64_t k)
+{
+    float least = k > 0 ? x[0] : 0.0f, most = least;
+    bool finite = true;
+    for (int64_t i = 0; i < k; i++) {
+        least = x[i] < least ? x[i] : least;
+        most = x[i] > most ? x[i] : most;
+        finite &= isfinite(x[i]) != 0;
+    }
+    if (!finite || !isfinite(most - least))
+        for (int64_t i = 0; i < k; i++) x[i] = NAN;
+    else if (how == OQ_ACT_DYNAMIC_ZERO)
+        whole_zero_row(x, k, least, most);
+    else
+        least_row(x, k, least, most);
 }
 
 void oq_act_quantize_row(const oq_scheme *scheme, float static_scale, const float *x, int64_t k, void *codes,

@@ -147,7 +147,10 @@ static bool is_int8(const layer *l)
 
 static const oq_dtype *code_type(const layer *l)
 {
-    return l->words.type.is_e4m3 ? &oq_dtype_f8_e4m3 : is_int8(l) ? &oq_dtype_i8 : &oq_dtype_u8;
+    return l->words.type.is_e4m3   ? &oq_dtype_f8_e4m3
+           : l->words.type.is_e5m2 ? &oq_dtype_f8_e5m2
+           : is_int8(l)            ? &oq_dtype_i8
+                                   : &oq_dtype_u8;
 }
 
 /* Bytes of a run of packed codes, as the tensor's last dimension has them; 0: it has one dimension. */
@@ -165,6 +168,17 @@ static bool has_bytes(const layer *l)
     return t->n_dims == 2 && t->dim[0] == (l->across ? l->k : l->n) && t->dim[1] == (l->across ? l->n : l->k);
 }
 
+/* Codes of e5m2 that are infinities or NaN. */
+static oq_status check_numbers_alone(const layer *l)
+{
+    const oq_ckpt_tensor *t = l->codes;
+    for (int64_t i = 0; t->data && i < t->elems; i++)
+        if ((t->data[i] & 0x7c) == 0x7c)
+            return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' is not finite at index %lld", t->name,
+                           (long long)i);
+    return OQ_OK;
+}
+
 static oq_status check_codes(const layer *l)
 {
     const oq_ckpt_tensor *t = l->codes;
@@ -174,7 +188,8 @@ static oq_status check_codes(const layer *l)
         return oq_fail(l->env, OQ_E_MISMATCH, "tensor '%s' is %s, but the metadata says that its layer is %s",
                        t->name, t->type_name, l->words.type_name);
     const bool shaped = bits == 8 ? has_bytes(l) : run ? t->n_dims == 2 && t->dim[1] == run : t->n_dims == 1;
-    if (shaped && l->n * l->k % codes == 0 && t->elems == l->n * l->k / codes * (run ? run : 1)) return OQ_OK;
+    if (shaped && l->n * l->k % codes == 0 && t->elems == l->n * l->k / codes * (run ? run : 1))
+        return l->words.type.is_e5m2 ? check_numbers_alone(l) : OQ_OK;
     return oq_fail(l->env, OQ_E_FORMAT,
                    "tensor '%s' has %lld bytes in %d dimensions, which are no [%lld, %lld] codes of %s",
                    t->name, (long long)t->elems, t->n_dims, (long long)l->n, (long long)l->k,
@@ -187,8 +202,8 @@ static oq_status check_scale_shape(layer *l)
     const oq_ckpt_tensor *t = l->scale;
     const bool pair = t->n_dims == 2, one = t->elems == 1;
     l->groups = one ? 0 : pair ? 1 : t->n_dims == 3 && t->dim[2] == 1 && t->dim[1] > 0 ? t->dim[1] : -1;
-    l->across = pair && l->words.type.bits == 8 && !l->words.type.exponent && !one && t->dim[0] == 1 &&
-                t->dim[1] == l->n;
+    l->across = pair && l->words.type.bits == 8 && (!l->words.type.exponent || l->words.type.is_e5m2) &&
+                !one && t->dim[0] == 1 && t->dim[1] == l->n;
     const bool rows = pair ? t->dim[0] == l->n && t->dim[1] == 1 : t->n_dims == 3 && t->dim[0] == l->n;
     if (l->n == 1 && one) l->groups = 1;
     if ((rows || l->across || (one && pair)) && l->groups >= 0 && (!l->groups || l->k % l->groups == 0))
@@ -240,19 +255,26 @@ static oq_status refuse_unknown(const layer *l)
  * likes: those are read as what is stored. */
 static bool multiplies_codes(const layer *l)
 {
-    return l->words.matmul && (l->across || (l->groups == 1 && l->words.type.bits >= 6 &&
-                                             l->words.type.bits < 8 && !l->words.type.exponent));
+    return l->words.matmul &&
+           (l->across || (l->groups == 1 && l->words.type.bits < 8 && !l->words.type.exponent));
+}
+
+/* Activations with a zero point of their own. */
+static bool has_zero_inputs(const layer *l)
+{
+    return strcmp(l->words.matmul, "uint8") == 0;
 }
 
 static oq_status check_matmul(const layer *l)
 {
-    const char *type = l->words.matmul, *as = l->words.type.is_e4m3 ? "float8_e4m3fn" : "int8";
-    if (!multiplies_codes(l) || strcmp(type, as) == 0) return OQ_OK;
-    return oq_fail(
-        l->env, OQ_E_UNSUPPORTED,
-        "layer '%s' of %s is multiplied by activations of %s, which is not in this build yet; int8 and "
-        "float8_e4m3fn of weights of their kind are",
-        l->name, l->words.type_name, type);
+    const bool floats = l->words.type.is_e4m3 || l->words.type.is_e5m2;
+    const char *type = l->words.matmul, *as = floats ? "float8_e4m3fn" : "int8";
+    if (!multiplies_codes(l) || strcmp(type, as) == 0 || (!floats && has_zero_inputs(l))) return OQ_OK;
+    return oq_fail(l->env, OQ_E_UNSUPPORTED,
+                   "layer '%s' of %s is multiplied by activations of %s, which is not in this build yet; "
+                   "int8, uint8 and "
+                   "float8_e4m3fn of weights of their kind are",
+                   l->name, l->words.type_name, type);
 }
 
 /* ---- one layer --------------------------------------------------------------------------------------------- */
@@ -313,8 +335,8 @@ static void fill(const layer *l, oq_part_source *out)
         out->plane[OQ_PLANE_ZERO].tensor = l->zero;
     }
     if (multiplies_codes(l)) {
-        out->act = type->is_e4m3 ? &oq_dtype_f8_e4m3 : &oq_dtype_i8;
-        out->act_scale = OQ_ACT_DYNAMIC_TOKEN;
+        out->act = type->is_e4m3 || type->is_e5m2 ? &oq_dtype_f8_e4m3 : &oq_dtype_i8;
+        out->act_scale = has_zero_inputs(l) ? OQ_ACT_DYNAMIC_LEAST : OQ_ACT_DYNAMIC_TOKEN;
     }
 }
 

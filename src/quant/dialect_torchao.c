@@ -79,16 +79,21 @@ static oq_status check_act_arguments(oq_env *env, const oq_json *arguments, cons
 
 /* The class's arguments: activations with a scale per row, one that the file has (`fixed`), or none. */
 static oq_status read_rules(oq_env *env, const oq_json *data, const char *name, bool fixed,
-                            oq_scaled_rules *out)
+                            oq_scaled_rules *out, bool *has_zero)
 {
     const oq_json *act = oq_json_get(data, "act_quant_kwargs");
     const oq_json *granularity = oq_json_get(oq_json_get(oq_json_get(act, "_data"), "granularity"), "_type");
     const char *word = oq_json_string(granularity);
     *out = (oq_scaled_rules){.act = OQ_SCALED_ACT_NONE};
+    *has_zero = false;
     if (oq_json_type(act) == OQ_JSON_NULL) return OQ_OK;
-    if (is_asymmetric(oq_json_get(oq_json_get(act, "_data"), "mapping_type")))
-        return oq_fail(env, OQ_E_UNSUPPORTED,
-                       "layer '%s': activations with zero points are not in this build yet", name);
+    *has_zero = is_asymmetric(oq_json_get(oq_json_get(act, "_data"), "mapping_type"));
+    if (*has_zero && fixed)
+        return oq_fail(
+            env, OQ_E_UNSUPPORTED,
+            "layer '%s': activations with a zero point of the file are not in this build yet; those "
+            "with one per token are",
+            name);
     OQ_TRY(check_act_arguments(env, oq_json_get(act, "_data"), name));
     out->act = fixed ? OQ_SCALED_ACT_STATIC : OQ_SCALED_ACT_DYNAMIC;
     if (fixed || (word && strcmp(word, "PerRow") == 0)) return OQ_OK;
@@ -123,6 +128,7 @@ typedef struct intx { /* one layer of them */
     const char *name;
     int64_t n, k, bits, group; /* bits: of the format that holds them */
     const char *suffix;        /* of the codes */
+    bool act;                  /* activations have a scale and a zero point per token */
     const oq_ckpt_tensor *codes, *scale, *zero;
 } intx;
 
@@ -167,15 +173,20 @@ static oq_status read_intx(const oq_json *data, intx *x)
     const oq_json *block = oq_json_get(data, "block_size"),
                   *act = oq_json_get(data, "activation_quantization");
     const char *type = oq_json_string(oq_json_get(oq_json_get(data, "target_dtype"), "_data"));
+    const char *how = oq_json_string(act) ? oq_json_string(act) : oq_json_string(oq_json_get(act, "_data"));
     const int bits = type && strncmp(type, "int", 3) == 0 && type[3] >= '1' && type[3] <= '8' && !type[4]
                          ? type[3] - '0'
                          : 0;
     x->bits = bits <= 2 ? 2 : bits <= 4 ? bits : 8;
     x->group = oq_json_int(oq_json_at(block, 1), 0);
-    if (oq_json_type(act) != OQ_JSON_NULL)
-        return oq_fail(x->env, OQ_E_UNSUPPORTED,
-                       "layer '%s': activations '%s' are not in this build yet; plain ones are", x->name,
-                       oq_json_string(act) ? oq_json_string(act) : "(unnamed)");
+    x->act = oq_json_type(act) != OQ_JSON_NULL;
+    if (x->act &&
+        (!how || (strcmp(how, "INT8_ASYM_PER_TOKEN") != 0 && strcmp(how, "int8_asym_per_token") != 0)))
+        return oq_fail(
+            x->env, OQ_E_UNSUPPORTED,
+            "layer '%s': activations '%s' are not in this build yet; int8_asym_per_token and plain "
+            "ones are",
+            x->name, how ? how : "(unnamed)");
     if (bits && oq_json_int(oq_json_at(block, 0), 0) == 1 && x->group > 0 && x->group <= x->k) return OQ_OK;
     return oq_fail(
         x->env, OQ_E_UNSUPPORTED,
@@ -259,6 +270,7 @@ static oq_status locate_intx(oq_env *env, const oq_ckpt *ckpt, const char *name,
     intx x = {.env = env, .ckpt = ckpt, .name = name, .n = n, .k = k, .suffix = "_weight_qdata"};
     OQ_TRY(read_intx(data, &x));
     OQ_TRY(fill_intx(&x, out));
+    if (x.act) out->act = &oq_dtype_i8, out->act_scale = OQ_ACT_DYNAMIC_ZERO;
     *found = true;
     return OQ_OK;
 }
@@ -362,6 +374,7 @@ static oq_status locate_nvfp4(oq_env *env, const oq_ckpt *ckpt, const char *name
 typedef struct bytes8 { /* one layer of them */
     const oq_scaled_spelling *spelling;
     oq_scaled_rules rules;
+    bool act_zero; /* activations have zero points */
     int64_t group; /* columns under a scale */
 } bytes8;
 
@@ -392,6 +405,7 @@ static oq_status locate_bytes(oq_env *env, const bytes8 *b, const oq_declared *d
     } else {
         OQ_TRY(oq_scaled_locate(env, b->spelling, &b->rules, declared, ckpt, name, n, k, out, found));
     }
+    if (*found && b->act_zero && b->spelling->code == &oq_dtype_i8) out->act_scale = OQ_ACT_DYNAMIC_ZERO;
     const oq_status st = *found ? oq_around_locate(env, &around, ckpt, name, n, k, out) : OQ_OK;
     *found = *found && st == OQ_OK;
     return st;
@@ -423,7 +437,7 @@ static oq_status locate_scaled(oq_env *env, const oq_scaled_spelling *spelling, 
 {
     const bool fixed = oq_scaled_find(ckpt, name, "_weight_act_quant_scale") != NULL;
     bytes8 b = {.spelling = spelling};
-    OQ_TRY(read_rules(env, data, name, fixed, &b.rules));
+    OQ_TRY(read_rules(env, data, name, fixed, &b.rules, &b.act_zero));
     OQ_TRY(read_blocks(env, data, name, n, k, &b));
     return locate_bytes(env, &b, declared, ckpt, name, n, k, out, found);
 }
@@ -486,6 +500,7 @@ static const class_row classes[] = {
     {"Float8Tensor", &fp8, NULL},
     {"Int8Tensor", &int8, NULL},
     {"Int4Tensor", NULL, oq_torchao_locate_int4},
+    {"Int4PlainInt32Tensor", NULL, oq_torchao_locate_words},
     {"Int4TilePackedTo4dTensor", NULL, oq_torchao_locate_tiles},
     {"IntxUnpackedToInt8Tensor", NULL, locate_intx},
     {"MXTensor", NULL, locate_mx},
@@ -506,8 +521,8 @@ static oq_status locate_class(oq_env *env, const oq_declared *declared, const oq
         return oq_fail(
             env, OQ_E_UNSUPPORTED,
             "layer '%s' is a TorchAO tensor of class '%s', which is not in this build yet; Float8Tensor, "
-            "Int8Tensor, Int4Tensor, Int4TilePackedTo4dTensor, IntxUnpackedToInt8Tensor, MXTensor, "
-            "NVFP4Tensor and "
+            "Int8Tensor, Int4Tensor, Int4PlainInt32Tensor, Int4TilePackedTo4dTensor, "
+            "IntxUnpackedToInt8Tensor, MXTensor, NVFP4Tensor and "
             "AffineQuantizedTensor are",
             name, class_name ? class_name : "(none in the header)");
     if (row->locate) return row->locate(env, ckpt, name, n, k, data, out, found);

@@ -86,6 +86,10 @@ static bool parse_type(const char *name, oq_sdnq_type *out)
     const char *digits = name + (is_unsigned ? 4 : 3);
     *out = (oq_sdnq_type){.bits = 8, .is_e4m3 = true};
     if (strcmp(name, "float8_e4m3fn") == 0) return true;
+    if (strcmp(name, "float8_e5m2") == 0) {
+        *out = (oq_sdnq_type){.bits = 8, .exponent = 5, .mantissa = 2, .is_e5m2 = true};
+        return true;
+    }
     if (parse_float(name, out)) return true;
     if (!is_unsigned && strncmp(name, "int", 3) != 0) return false;
     if (digits[0] < '2' || digits[0] > '8' || digits[1]) return false;
@@ -126,13 +130,16 @@ static int bits_of_name(const char *type)
 static void find_type(const oq_json *types, const char *weight, const char *of_all, char out[64])
 {
     const oq_json *value = NULL;
-    const char *key = NULL;
+    const char *told = NULL;
     void *at = NULL;
     snprintf(out, 64, "%s", of_all);
-    while (oq_json_next(types, &at, &key, &value)) {
+    while (oq_json_next(types, &at, &told, &value)) {
         bool is_unsigned = false;
+        char key[64];
         int bits = 0;
         if (!find_in_list(value, weight)) continue;
+        for (size_t i = 0; i < sizeof key; i++) /* the producer takes them so */
+            key[i] = i + 1 < sizeof key && (i == 0 || key[i - 1]) ? (char)tolower((unsigned char)told[i]) : 0;
         const bool least = parse_least(key, &is_unsigned, &bits);
         if (least && bits_of_name(of_all) >= bits) continue;
         if (least)
@@ -182,7 +189,9 @@ static oq_status check_version(const reader *r, const oq_sdnq_words *out)
     const char *version = oq_json_string(oq_json_get(r->options, "sdnq_version"));
     int major = 0, minor = 0, patch = 0;
     const bool told = version && sscanf(version, "%d.%d.%d", &major, &minor, &patch) == 3;
-    if (!out->type.exponent || (told && (major > 0 || minor > 2 || (minor == 2 && patch >= 2)))) return OQ_OK;
+    if (!out->type.exponent || out->type.is_e5m2 ||
+        (told && (major > 0 || minor > 2 || (minor == 2 && patch >= 2))))
+        return OQ_OK;
     return oq_fail(
         r->env, OQ_E_UNSUPPORTED,
         "layer '%s' is of SDNQ's type '%s' as version '%s' writes it, which is not in this build yet; that "

@@ -9,6 +9,7 @@ typedef struct oq_sdnq_type { /* "uint4": codes of 4 bits with zero points; "flo
     int  bits;
     bool has_zero, is_e4m3;
     int  exponent, mantissa; /* "float4_e2m1fn": bits of each; 0 and 0: codes are integers, or is_e4m3 */
+    bool is_e5m2; /* "float8_e5m2": whole elements, whose codes of infinities and NaN no writer has; exponent and mantissa are set */
 } oq_sdnq_type;
 
 typedef struct oq_sdnq_words {

@@ -1,5 +1,5 @@
-/* torchao_int4.c -- finds and checks TorchAO's integers of four bits whose zero points are floats, value = (code - 8) * scale
- * + zero, and puts their tiles and columns into rows. */
+/* torchao_int4.c -- finds and checks TorchAO's integers of four bits, mostly with zero points that are floats, value = (code - 8) *
+ * scale + zero, and puts their tiles and columns into rows. */
 #include "quant/torchao_int4.h"
 
 #include "quant/around_planes.h"
@@ -14,6 +14,8 @@
 #include <string.h>
 
 enum { TILE_ROWS = 8, TILE_COLS = 16, LANES = 32 };
+
+static const oq_around_names smoothed = {.smooth = "_weight_act_pre_scale"};
 
 typedef struct layer {
     oq_env *env;
@@ -60,6 +62,16 @@ static void make_across(void *dst, const oq_plane_source *self, int64_t n, int64
             memcpy((char *)dst + (size_t)(r * groups + j) * t->dtype->bytes,
                    t->data + (size_t)at * t->dtype->bytes, t->dtype->bytes);
         }
+}
+
+/* Zero points of a byte each, [groups, rows], to those of the format. */
+static void make_whole_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    const int64_t groups = oq_ceil_div(k, self->arg[2]);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t j = 0; j < groups; j++)
+            oq_int_put_zero(dst, 4, r, j, groups,
+                            self->tensor->data[j * self->arg[2] / self->arg[1] * n + r]);
 }
 
 /* ---- checks -------------------------------------------------------------------------------------------- */
@@ -131,7 +143,6 @@ static oq_status refuse_strangers(const layer *l, const char *known)
 static oq_status fill(const layer *l, void (*codes)(void *, const oq_plane_source *, int64_t, int64_t),
                       oq_part_source *out, bool *found)
 {
-    static const oq_around_names around = {.smooth = "_weight_act_pre_scale"};
     if (l->scale->dtype != l->zero->dtype)
         return oq_fail(l->env, OQ_E_UNSUPPORTED,
                        "tensor '%s' is %s, but '%s' is %s; they are read in one type", l->scale->name,
@@ -142,7 +153,7 @@ static oq_status fill(const layer *l, void (*codes)(void *, const oq_plane_sourc
         (oq_plane_source){.tensor = l->scale, .make = make_across, .arg = {0, l->group, l->of_format}};
     out->plane[OQ_PLANE_ZERO] = (oq_plane_source){
         .tensor = l->zero, .make = make_across, .arg = {l->zero == l->scale, l->group, l->of_format}};
-    const oq_status st = oq_around_locate(l->env, &around, l->ckpt, l->name, l->n, l->k, out);
+    const oq_status st = oq_around_locate(l->env, &smoothed, l->ckpt, l->name, l->n, l->k, out);
     *found = st == OQ_OK;
     return st;
 }
@@ -192,6 +203,52 @@ oq_status oq_torchao_locate_int4(oq_env *env, const oq_ckpt *ckpt, const char *n
     if (act && strcmp(act, "float8_e4m3fn") == 0)
         out->act = &oq_dtype_f8_e4m3, out->act_scale = OQ_ACT_DYNAMIC_TOKEN;
     return OQ_OK;
+}
+
+static oq_status check_words(const layer *l)
+{
+    const oq_ckpt_tensor *t = l->codes, *z = l->zero;
+    if (t->dtype != &oq_dtype_i32 || t->n_dims != 2 || t->dim[0] != l->n || t->dim[1] != l->k / 8 || l->k % 8)
+        return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' has %lld values of %s, it needs [%lld, %lld] of I32",
+                       t->name, (long long)t->elems, t->type_name, (long long)l->n, (long long)(l->k / 8));
+    OQ_TRY(check_across(l, l->scale));
+    if (is_float(z))
+        return oq_fail(l->env, OQ_E_UNSUPPORTED,
+                       "tensor '%s' is %s: Int4PlainInt32Tensor as NPUs write it, with zero points that are "
+                       "floats, is not in this build yet; that of XPUs (I8) is",
+                       z->name, z->type_name);
+    if (z->dtype != &oq_dtype_i8 || z->n_dims != 2 || z->dim[0] != l->groups || z->dim[1] != l->n)
+        return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s' has %lld values of %s, it needs [%lld, %lld] of I8",
+                       z->name, (long long)z->elems, z->type_name, (long long)l->groups, (long long)l->n);
+    for (int64_t i = 0; z->data && i < z->elems; i++)
+        if (z->data[i] > 15)
+            return oq_fail(l->env, OQ_E_FORMAT,
+                           "tensor '%s' has zero point %d at index %lld, outside of 4 bits", z->name,
+                           (int8_t)z->data[i], (long long)i);
+    return refuse_strangers(l, "_weight_qdata,_weight_scale,_weight_zero_point,_weight_act_pre_scale,bias");
+}
+
+oq_status oq_torchao_locate_words(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                                  const oq_json *data, oq_part_source *out, bool *found)
+{
+    layer l = {.env = env, .ckpt = ckpt, .name = name, .n = n, .k = k};
+    l.codes = oq_scaled_find(ckpt, name, "_weight_qdata");
+    l.scale = oq_scaled_find(ckpt, name, "_weight_scale");
+    l.zero = oq_scaled_find(ckpt, name, "_weight_zero_point");
+    OQ_TRY(read_group(&l, data));
+    OQ_TRY(need(&l, l.codes, "_weight_qdata"));
+    OQ_TRY(need(&l, l.scale, "_weight_scale"));
+    OQ_TRY(need(&l, l.zero, "_weight_zero_point"));
+    OQ_TRY(check_words(&l));
+    *out = (oq_part_source){.format = oq_format_int(4, (int)l.of_format, true, l.scale->dtype)};
+    out->plane[OQ_PLANE_DATA].tensor = l.codes;
+    out->plane[OQ_PLANE_SCALE] =
+        (oq_plane_source){.tensor = l.scale, .make = make_across, .arg = {0, l.group, l.of_format}};
+    out->plane[OQ_PLANE_ZERO] =
+        (oq_plane_source){.tensor = l.zero, .make = make_whole_zeros, .arg = {0, l.group, l.of_format}};
+    const oq_status st = oq_around_locate(env, &smoothed, ckpt, name, n, k, out);
+    *found = st == OQ_OK;
+    return st;
 }
 
 /* Rows may be padded to tiles, columns to whole runs of them. */

@@ -16,6 +16,10 @@ oq_status oq_int4_rows_locate(oq_env *env, const oq_int4_rows *rows, int64_t gro
  * attributes. */
 oq_status oq_torchao_locate_int4(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
                                  const oq_json *data, oq_part_source *out, bool *found);
+/* Int4PlainInt32Tensor as XPUs write it: `_weight_qdata` [n, k/8] of I32, codes 0..15 in their order, the first in the lowest bits,
+ * `_weight_scale` and (whole, I8) `_weight_zero_point` [k/group, n]; value = (code - zero) * scale. */
+oq_status oq_torchao_locate_words(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
+                                  const oq_json *data, oq_part_source *out, bool *found);
 /* Int4TilePackedTo4dTensor: `_weight_qdata` [n/8, k/(16 t), 32, t/2] of I32 and `_weight_scale_and_zero` [k/group, n, 2],
  * both of rows and columns that may be padded. */
 oq_status oq_torchao_locate_tiles(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,

@@ -228,7 +228,9 @@ static void operand_of_x(kcheck *kc, const kc_linear *p, operand *out)
     for (int64_t i = 0; i < m && !(scheme->outlier > 0); i++) {
         memcpy(row, out->value + i * k, (size_t)k * sizeof *row);
         scales[0] = 1.0f;
-        if (scheme->act) {
+        if (oq_act_has_zero(scheme->act_scale)) {
+            oq_act_zero_row(scheme->act_scale, out->value + i * k, k);
+        } else if (scheme->act) {
             oq_act_quantize_row(scheme, under, row, k, codes, scales);
             scheme->act->to_f32(out->value + i * k, codes, (size_t)k);
         }

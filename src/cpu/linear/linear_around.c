@@ -76,6 +76,10 @@ void oq_around_quantize(float *row, const oq_scheme *scheme, const oq_around_who
         quantize_beside_outliers(row, scheme, whole->outlier, k);
         return;
     }
+    if (oq_act_has_zero(scheme->act_scale)) {
+        oq_act_zero_row(scheme->act_scale, row, k);
+        return;
+    }
     const int64_t run = oq_act_run(scheme->act_scale, k);
     const bool dynamic = scheme->act_scale == OQ_ACT_DYNAMIC_NVFP4;
     oq_act_quantize_row(scheme, dynamic ? whole->global : static_scale, row, k, codes, scales);

@@ -19,7 +19,8 @@ static const oq_dtype f32 = {.name = "F32", .bytes = 4}; /* the core's is out of
 bool oq_cuda_is_bare(const oq_scheme *s)
 {
     return !(s->shift > 0.0f || s->shift < 0.0f) && !s->smooth && !s->order && s->rotate == 0 &&
-           s->rank == 0 && !(s->outlier > 0.0f) && s->act_scale != OQ_ACT_DYNAMIC_NVFP4;
+           s->rank == 0 && !(s->outlier > 0.0f) && s->act_scale != OQ_ACT_DYNAMIC_NVFP4 &&
+           s->act_scale != OQ_ACT_DYNAMIC_ZERO && s->act_scale != OQ_ACT_DYNAMIC_LEAST;
 }
 
 static bool needs_whole(const oq_scheme *s)

@@ -82,3 +82,10 @@ write("matmul", {"int8_codes": (32, 64), "int8_svd": (48, 64), "int8_square": (3
       modules_to_not_use_matmul=["spared"], modules_quant_config={"int8_svd": {"use_svd": True, "svd_rank": 8}})
 write("matmul_fp8", {"fp8_codes": (32, 64)}, x_rows=64, weights_dtype="float8_e4m3fn", use_quantized_matmul=True)
 write("hadamard", {"run256": (16, 512), "run64": (16, 64)}, weights_dtype="uint4", use_hadamard=True, use_svd=True, svd_rank=4)
+write("matmul_uint8", {"uint8_codes": (32, 64), "int8_codes": (32, 64), "uint7_packed": (32, 64), "uint4_rows": (48, 64), "int5_rows": (32, 64)},
+      x_rows=32, weights_dtype="uint8", use_quantized_matmul=True, group_size=-1, quantized_matmul_dtype="uint8",
+      modules_dtype_dict={"INT8": ["int8_codes"], "UINT7": ["uint7_packed"], "Minimum_4Bits": ["none"], "uint4": ["uint4_rows"],
+                          "int5": ["int5_rows"]})
+write("float8_e5m2", {"groups": (16, 256), "rows": (16, 96)}, weights_dtype="float8_e5m2",
+      modules_quant_config={"groups": {"group_size": 128}, "rows": {"group_size": -1}})
+write("matmul_e5m2", {"codes": (32, 64)}, x_rows=32, weights_dtype="float8_e5m2", use_quantized_matmul=True)

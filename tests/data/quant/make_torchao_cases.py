@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Layers of every TorchAO tensor class, written by TorchAO itself -> cases/torchao/<case>: a pickled .bin (or safetensors),
-the values that the classes dequantize to, and products. Usage: make_torchao_cases.py new|old
-`new` needs TorchAO 0.18, `old` one of 0.7 to 0.9 (AffineQuantizedTensor).
+the values that the classes dequantize to, and products. Usage: make_torchao_cases.py new|zeros|old
+`new` and `zeros` need TorchAO 0.18, `old` one of 0.7 to 0.9 (AffineQuantizedTensor).
 
 Int4Tensor's quantizer and the tiles of Int4TilePackedTo4dTensor need a GPU library there; the three functions that are
 missing without one are given here in numpy, everything else is TorchAO's."""
@@ -151,6 +151,45 @@ def new(versions):
         put("int4_flat" if flat else "int4_bin", t, v, y, versions, flat)
 
 
+def zeros(versions):
+    """Activations with zero points, products in float32, and Int4PlainInt32Tensor, whose packing (an XPU's) puts bytes into words."""
+    import torchao.quantization as q
+    from torchao.quantization.quantize_.workflows import int4 as _int4
+    from torchao.quantization.quantize_.workflows.int4 import int4_plain_int32_tensor as plain
+    from torchao.quantization.quantize_.workflows.int8.int8_tensor import Int8Tensor, QuantizeTensorToInt8Kwargs
+    from torchao.quantization.quantize_.workflows.intx.intx_unpacked_to_int8_tensor import (
+        IntxUnpackedToInt8Tensor, IntxUnpackedToInt8TensorActivationQuantization as How)
+    t, v, y = {}, {}, {}
+    for name, seed, dtype, group in (("intx4_g32", 40, torch.int4, 32), ("intx8_row", 41, torch.int8, K)):
+        t[name + ".weight"] = w = IntxUnpackedToInt8Tensor.from_hp(weight(seed).float(), (1, group), dtype,
+                                                                   activation_quantization=How.INT8_ASYM_PER_TOKEN)
+        v[name], y[name] = w.dequantize(), (lambda w: lambda x: torch.nn.functional.linear(x.float(), w))(w)
+    t["int8_zero.weight"] = w8 = Int8Tensor.from_hp(
+        weight(42).float(), q.PerRow(),
+        act_quant_kwargs=QuantizeTensorToInt8Kwargs(granularity=q.PerRow(), mapping_type=q.MappingType.ASYMMETRIC))
+    v["int8_zero"], y["int8_zero"] = w8.dequantize(), lambda x: torch.nn.functional.linear(x.float(), w8)
+    for flat in (False, True):
+        if flat: # the safetensors of TorchAO 0.18 know neither IntxUnpackedToInt8Tensor's activations nor Int4PlainInt32Tensor
+            t, v, y = ({k: d[k] for k in d if k.startswith("int8_")} for d in (t, v, y))
+        else:
+            plain.torch = types.SimpleNamespace(**{**vars(torch), "ops": types.SimpleNamespace(aten=types.SimpleNamespace(
+                _convert_weight_to_int4pack=lambda b, inner: b.view(torch.int32)))})
+            for name, seed, group in (("words_g32", 43, 32), ("words_g64", 44, 64)):
+                source = weight(seed)
+                xpu = types.SimpleNamespace(type="xpu")
+                fake = type("Fake", (), {"ndim": 2, "device": xpu, "dtype": source.dtype, "shape": source.shape})()
+                real = plain.choose_qparams_affine, plain.quantize_affine
+                plain.choose_qparams_affine = lambda w, *a: real[0](source, *a)
+                plain.quantize_affine = lambda w, *a: real[1](source, *a)
+                w = plain._from_hp_xpu(plain.Int4PlainInt32Tensor, fake, [1, group])
+                plain.choose_qparams_affine, plain.quantize_affine = real
+                b = w.qdata.view(torch.uint8).to(torch.int32)
+                codes = torch.stack((b & 15, b >> 4), -1).reshape(N, K).float()
+                up = lambda a: a.t().float().repeat_interleave(group, 1)
+                t[name + ".weight"], v[name] = w, (codes - up(w.zero_point)) * up(w.scale)
+        put("zeros_flat" if flat else "zeros_bin", t, v, y, versions, flat)
+
+
 def old(versions):
     import torchao.quantization as q
     import torchao.dtypes as d
@@ -192,4 +231,4 @@ def old(versions):
 
 if __name__ == "__main__":
     import torchao
-    {"new": new, "old": old}[sys.argv[1]]({"torchao": torchao.__version__, "torch": torch.__version__})
+    {"new": new, "zeros": zeros, "old": old}[sys.argv[1]]({"torchao": torchao.__version__, "torch": torch.__version__})

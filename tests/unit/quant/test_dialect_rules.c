@@ -324,11 +324,10 @@ static void test_mx_and_torchao(void **state)
 
     memory_ckpt_init(&w->ckpt);
     memory_ckpt_add(&w->ckpt, "a._weight_qdata", &oq_dtype_i8, codes, N, K);
-    refuse(
-        w, "{\"quant_method\": \"torchao\"}", OQ_E_UNSUPPORTED,
-        "layer 'a' is a TorchAO tensor of class '(none in the header)', which is not in this build yet; "
-        "Float8Tensor, Int8Tensor, Int4Tensor, Int4TilePackedTo4dTensor, IntxUnpackedToInt8Tensor, MXTensor, "
-        "NVFP4Tensor and AffineQuantizedTensor are");
+    refuse(w, "{\"quant_method\": \"torchao\"}", OQ_E_UNSUPPORTED,
+           "layer 'a' is a TorchAO tensor of class '(none in the header)', which is not in this build yet; "
+           "Float8Tensor, Int8Tensor, Int4Tensor, Int4PlainInt32Tensor, Int4TilePackedTo4dTensor, "
+           "IntxUnpackedToInt8Tensor, MXTensor, NVFP4Tensor and AffineQuantizedTensor are");
     start(w, &oq_dtype_bf16);
     accept(w, "{\"quant_method\": \"torchao\"}", NULL, OQ_ACT_NONE);
 }

@@ -1,0 +1,143 @@
+/* test_dialect_further.c -- layouts of producers whose values lie in tests/data/quant/cases: what else their words may say, and
+ * what is refused by one sentence. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/size.h"
+#include "support/dialect_world.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { N = 16, K = 64 };
+
+static uint8_t codes[N * K];
+static float ones[N * K];
+
+static int setup(void **state)
+{
+    memset(codes, 0x13, sizeof codes);
+    for (int i = 0; i < N * K; i++) ones[i] = 1.0f;
+    return world_setup(state);
+}
+
+static oq_part_source take(world *w, const char *config)
+{
+    oq_part_source part;
+    bool found = false;
+    if (world_locate(w, config, N, K, &part, &found) != OQ_OK) fail_msg("%s", oq_env_error(w->env));
+    assert_true(found);
+    return part;
+}
+
+static void refuse(world *w, const char *config, const char *text)
+{
+    oq_part_source part;
+    bool found = false;
+    if (world_locate(w, config, N, K, &part, &found) == OQ_OK) fail_msg("taken, where '%s' is due", text);
+    assert_false(found);
+    if (!strstr(oq_env_error(w->env), text)) fail_msg("'%s' lacks '%s'", oq_env_error(w->env), text);
+}
+
+static void add(world *w, const char *name, const oq_dtype *dtype, const void *data, int64_t rows,
+                int64_t cols)
+{
+    memory_ckpt_remove(&w->ckpt, name);
+    memory_ckpt_add(&w->ckpt, name, dtype, data, rows, cols);
+}
+
+/* ---- TorchAO ------------------------------------------------------------------------------------------------ */
+
+#define TORCHAO "{\"quant_method\": \"torchao\"}"
+
+/* The header's word for the weight of "a". */
+static void set_class(world *w, oq_ckpt_file *file, const char *text)
+{
+    oq_json_free(file->metadata);
+    file->metadata = oq_json_new_object();
+    assert_true(oq_json_set(file->metadata, "a.weight", oq_json_new_string(text)));
+    w->ckpt.ckpt.files = file, w->ckpt.ckpt.n_files = 1;
+}
+
+static void test_torchao_words(void **state)
+{
+    world *w = *state;
+    oq_ckpt_file file = {.path = "a.safetensors"};
+    static int8_t zeros[2 * N];
+    memory_ckpt_init(&w->ckpt);
+    add(w, "a._weight_qdata", &oq_dtype_i32, codes, N, K / 8);
+    add(w, "a._weight_scale", &oq_dtype_f32, ones, 2, N);
+    add(w, "a._weight_zero_point", &oq_dtype_i8, zeros, 2, N);
+    set_class(w, &file, "{\"_type\": \"Int4PlainInt32Tensor\", \"_data\": {\"block_size\": [1, 32]}}");
+    assert_ptr_equal(take(w, TORCHAO).format, &oq_format_int4z_g32);
+    zeros[5] = 16;
+    refuse(w, TORCHAO, "tensor 'a._weight_zero_point' has zero point 16 at index 5, outside of 4 bits");
+    zeros[5] = -1;
+    refuse(w, TORCHAO, "zero point -1 at index 5");
+    zeros[5] = 15;
+    take(w, TORCHAO);
+    add(w, "a._weight_zero_point", &oq_dtype_f32, ones, 2, N);
+    refuse(w, TORCHAO, "tensor 'a._weight_zero_point' is F32: Int4PlainInt32Tensor as NPUs write it");
+    add(w, "a._weight_zero_point", &oq_dtype_i8, zeros, N, 2);
+    refuse(w, TORCHAO, "tensor 'a._weight_zero_point' has 32 values of I8, it needs [2, 16] of I8");
+    add(w, "a._weight_qdata", &oq_dtype_i32, codes, N, K / 8 + 1);
+    refuse(w, TORCHAO, "tensor 'a._weight_qdata' has 144 values of I32, it needs [16, 8] of I32");
+    set_class(w, &file, "{\"_type\": \"Int4PreshuffledTensor\", \"_data\": {\"block_size\": [1, 32]}}");
+    refuse(w, TORCHAO,
+           "layer 'a' is a TorchAO tensor of class 'Int4PreshuffledTensor', which is not in this build yet");
+    oq_json_free(file.metadata);
+}
+
+#define INT8(more)                                                                                           \
+    "{\"_type\": \"Int8Tensor\", \"_data\": {\"block_size\": [1, 64], \"act_quant_kwargs\": {\"_data\": "    \
+    "{\"granularity\": {\"_type\": \"PerRow\"}, \"mapping_type\": {\"_data\": \"ASYMMETRIC\"}}}" more "}}"
+
+static void test_torchao_activations(void **state)
+{
+    world *w = *state;
+    oq_ckpt_file file = {.path = "a.safetensors"};
+    memory_ckpt_init(&w->ckpt);
+    add(w, "a._weight_qdata", &oq_dtype_i8, codes, N, K);
+    add(w, "a._weight_scale", &oq_dtype_f32, ones, N, 1);
+    set_class(w, &file, INT8(""));
+    assert_int_equal(take(w, TORCHAO).act_scale, OQ_ACT_DYNAMIC_ZERO);
+    add(w, "a._weight_act_quant_scale", &oq_dtype_f32, ones, 1, -1);
+    refuse(w, TORCHAO, "layer 'a': activations with a zero point of the file are not in this build yet");
+    oq_json_free(file.metadata);
+}
+
+/* ---- SDNQ --------------------------------------------------------------------------------------------------- */
+
+static void test_sdnq_floats(void **state)
+{
+    world *w = *state;
+    memory_ckpt_init(&w->ckpt);
+    add(w, "a.weight", &oq_dtype_f8_e5m2, codes, N, K);
+    add(w, "a.scale", &oq_dtype_f32, ones, N, 1);
+    static const char config[] = "{\"quant_method\": \"sdnq\", \"weights_dtype\": \"float8_e5m2\"}";
+    assert_ptr_equal(take(w, config).format, &oq_format_e5m2fn_channel);
+    codes[70] = 0x7c;
+    refuse(w, config, "tensor 'a.weight' is not finite at index 70");
+    codes[70] = 0xff;
+    refuse(w, config, "tensor 'a.weight' is not finite at index 70");
+    codes[70] = 0x13;
+    refuse(w,
+           "{\"quant_method\": \"sdnq\", \"weights_dtype\": \"int8\", \"modules_dtype_dict\": "
+           "{\"FLOAT8_E5M2\": [\"b\"]}}",
+           "tensor 'a.weight' is F8_E5M2, but the metadata says that its layer is int8");
+    take(w, "{\"quant_method\": \"sdnq\", \"weights_dtype\": \"int8\", \"modules_dtype_dict\": "
+            "{\"FLOAT8_E5M2\": [\"a\"]}}");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_torchao_words, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_torchao_activations, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_sdnq_floats, setup, world_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
