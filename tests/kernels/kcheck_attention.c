@@ -20,7 +20,7 @@ typedef struct problem {
     int64_t bias_head, bias_row;
     kc_class class;
     double *want, *bound; /* [n_q, n_heads * head_dim] */
-    double *pairs;        /* more room for weights rounded to bf16 */
+    double *sizes;        /* of each sum: weights rounded to bf16 need room in proportion */
     uint8_t *map;         /* [n_heads, blocks, blocks] of a sparse problem */
 } problem;
 
@@ -92,8 +92,7 @@ static void solve_row(problem *p, const float *q, const float *k, const float *v
             sum += one, size += fabs(one);
         }
         p->want[i * q_cols + h * d + c] = sum;
-        /* half a step of bf16, and the short exponential's 2^-13.7 in the weight and in the sum */
-        p->pairs[i * q_cols + h * d + c] = (0x1p-8 + 2 * 0x1p-13) * size;
+        p->sizes[i * q_cols + h * d + c] = size;
         p->bound[i * q_cols + h * d + c] = 2 * slack * size + 2 * kc_sum_error(p->n_kv, size) + 0x1p-120;
     }
 }
@@ -160,7 +159,7 @@ static void solve(kcheck *kc, problem *p)
     quantize(p, OQ_SIDE_Q, q), quantize(p, OQ_SIDE_K, k), quantize(p, OQ_SIDE_V, v);
     p->want = oq_alloc(kc->env, n * sizeof *p->want);
     p->bound = oq_alloc(kc->env, n * sizeof *p->bound);
-    p->pairs = oq_alloc(kc->env, n * sizeof *p->pairs);
+    p->sizes = oq_alloc(kc->env, n * sizeof *p->sizes);
     for (int64_t h = 0; h < p->spec.n_heads; h++)
         for (int64_t i = 0; i < p->n_q; i++) solve_row(p, q, k, v, h, i, s);
     oq_free(kc->env, q), oq_free(kc->env, k), oq_free(kc->env, v), oq_free(kc->env, s);
@@ -218,7 +217,7 @@ static void free_problem(kcheck *kc, problem *p)
 {
     kc_matrix_free(kc, &p->q), kc_matrix_free(kc, &p->k), kc_matrix_free(kc, &p->v);
     kc_buf_free(kc, &p->mask), kc_buf_free(kc, &p->bias);
-    oq_free(kc->env, p->want), oq_free(kc->env, p->bound), oq_free(kc->env, p->pairs),
+    oq_free(kc->env, p->want), oq_free(kc->env, p->bound), oq_free(kc->env, p->sizes),
         oq_free(kc->env, p->map);
 }
 
@@ -243,22 +242,27 @@ static bool run_once(kcheck *kc, oq_device *device, const oq_attention_kernel *k
     return intact;
 }
 
-/* Does the kernel multiply pairs of bf16? Where all three operands are BF16, or become such. */
-static bool takes_pairs(const kcheck *kc, const oq_attention_kernel *kernel, const problem *p)
+/* What weights rounded to bf16 may cost, in units of the sum's size: 0 unless all three operands are BF16, or become such. Half
+ * a step and the short exponential's 2^-13.7 in the weight and in the sum; over tiles the table's 2^-7.6 in both. */
+static double pairs_error(const kcheck *kc, const oq_attention_kernel *kernel, const problem *p)
 {
     const oq_dtype *const bf16 = &oq_dtype_bf16;
-    const uint64_t runs = kernel == &oq_attention_online ? kc->device->features : kernel->need;
-    return (runs & (OQ_CPU_AVX512BF16 | OQ_CPU_AMX | OQ_CPU_BF16)) &&
-           (p->spec.precision != OQ_ATTENTION_PLAIN ||
-            (p->q.t.dtype == bf16 && p->k.t.dtype == bf16 && p->v.t.dtype == bf16));
+    const bool online = kernel == &oq_attention_online;
+    const uint64_t runs = online ? kc->device->features : kernel->need;
+    if (!(runs & (OQ_CPU_AVX512BF16 | OQ_CPU_AMX | OQ_CPU_BF16))) return 0;
+    if (p->spec.precision == OQ_ATTENTION_PLAIN &&
+        (p->q.t.dtype != bf16 || p->k.t.dtype != bf16 || p->v.t.dtype != bf16))
+        return 0;
+    const bool tiles = (online && runs & OQ_CPU_AMX) || !strncmp(kernel->name, "attention_amx", 13);
+    return tiles ? 2 * exp2(-7.6) : 0x1p-8 + 2 * 0x1p-13;
 }
 
-static bool all_near(kcheck *kc, kc_row *row, const problem *p, const kc_matrix *o, bool pairs)
+static bool all_near(kcheck *kc, kc_row *row, const problem *p, const kc_matrix *o, double pairs)
 {
     float *const got = values(kc, o);
     bool ok = true;
     for (int64_t i = 0; i < o->t.rows * o->t.cols; i++) {
-        const double bound = p->bound[i] + (pairs ? p->pairs[i] : 0) + kc_store_error(o->t.dtype, p->want[i]);
+        const double bound = p->bound[i] + pairs * p->sizes[i] + kc_store_error(o->t.dtype, p->want[i]);
         ok &= kc_near(row, (double)got[i], p->want[i], bound);
     }
     oq_free(kc->env, got);
@@ -274,7 +278,7 @@ static void check_kernel(kcheck *kc, kc_row *row, const oq_attention_kernel *ker
         kc_matrix alone = kc_matrix_new(kc, types[t], p->n_q, cols, cols + 7 * t);
         bool ok = run_once(kc, kc->device, kernel, p, o.t);
         ok &= run_once(kc, &kc->single, kernel, p, alone.t);
-        const bool near = all_near(kc, row, p, &o, takes_pairs(kc, kernel, p)),
+        const bool near = all_near(kc, row, p, &o, pairs_error(kc, kernel, p)),
                    same = kc_matrix_same(&o, &alone);
         ok &= kc_matrix_intact(&o) && kc_matrix_intact(&p->q) && kc_matrix_intact(&p->k) &&
               kc_matrix_intact(&p->v);

@@ -3,14 +3,9 @@
  * number for any key, is the weight: a score becomes one as soon as its tile is there, there is no pass for the
  * maximum and nothing to shrink. Longer rows of q or k, biases and scales that are not positive take the running maximum. */
 
-#define BOUND_MOST  60.0f /* of |s|: v may be 2^50 or 2^-66 and finds its place beside such weights */
-#define BOUND_ROWS  64    /* of a task at most */
-#define BOUND_KEYS  256   /* of a piece at most */
-#define BOUND_PANELS 2    /* of keys whose scores are there at once: more push Q and weights out of the first level */
-#define BOUND_MAGIC 12582912.0f /* 1.5 * 2^23 + n has the whole number n in its low bits */
-#define SQUARE      (TILE_ROWS * TILE_COLS)
-
-enum { O_FLOATS = BOUND_ROWS * 256, P_FLOATS = BOUND_ROWS * BOUND_KEYS / 2 };
+#define BOUND_MOST 60.0f /* of |s|: v may be 2^50 or 2^-66 and finds its place beside such weights */
+#define BOUND_KEYS 256   /* of a piece at most: its weights stay in the first level while V passes by */
+#define SQUARE     (TILE_ROWS * TILE_COLS)
 
 static uint32_t first_bits(int64_t n)
 {
@@ -52,46 +47,40 @@ static uint32_t pack_k(const attention_job *job, float *out, int64_t head, int64
     return largest;
 }
 
-/* V of one panel of keys, into column panels [keys / 2][TILE_COLS or VF]: each dword a column of two keys. */
+/* V of one panel of keys, into column panels [keys / 2][TILE_COLS or VF]: each dword a column of two keys, of i and i + 16 of
+ * the panel's, as weights are dealt out by put_dealt and soften_rows. */
 static void pack_v(const attention_job *job, float *out, int64_t head, int64_t key)
 {
     static const uint16_t nothing[MAX_DIM];
     const __m512i halves = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7); /* as unpacking will deal them out */
     const oq_tensor *const v = &job->a->v;
-    for (int64_t j = key; j < key + TILE_COLS; j += 2) {
-        const uint16_t *const even = hidden(job, j) ? nothing : (const uint16_t *)oq_elem_row(v, j) + head * job->d;
-        const uint16_t *const odd = hidden(job, j + 1) ? nothing : (const uint16_t *)oq_elem_row(v, j + 1) + head * job->d;
+    for (int64_t i = 0; i < 16; i++) {
+        const int64_t j = key + i, other = j + 16;
+        const uint16_t *const low = hidden(job, j) ? nothing : (const uint16_t *)oq_elem_row(v, j) + head * job->d;
+        const uint16_t *const high = hidden(job, other) ? nothing : (const uint16_t *)oq_elem_row(v, other) + head * job->d;
         for (int64_t c = 0; c < job->dp; c += TILE_COLS) {
             const int64_t width = oq_min_i64(TILE_COLS, job->dp - c);
             const __mmask32 there = first_bits(job->d - c);
-            const __m512i a = _mm512_permutexvar_epi64(halves, _mm512_maskz_loadu_epi16(there, even + c));
-            const __m512i b = _mm512_permutexvar_epi64(halves, _mm512_maskz_loadu_epi16(there, odd + c));
-            float *const to = out + c * (job->keys / 2) + j / 2 * width;
-            _mm512_storeu_si512(to, _mm512_unpacklo_epi16(a, b));
-            if (width > VF) _mm512_storeu_si512(to + VF, _mm512_unpackhi_epi16(a, b));
+            const __m512i x = _mm512_permutexvar_epi64(halves, _mm512_maskz_loadu_epi16(there, low + c));
+            const __m512i y = _mm512_permutexvar_epi64(halves, _mm512_maskz_loadu_epi16(there, high + c));
+            float *const to = out + c * (job->keys / 2) + (key / 2 + i) * width;
+            _mm512_storeu_si512(to, _mm512_unpacklo_epi16(x, y));
+            if (width > VF) _mm512_storeu_si512(to + VF, _mm512_unpackhi_epi16(x, y));
         }
     }
 }
 
 /* ---- one task ------------------------------------------------------------------------------------------ */
 
-typedef struct bounded {
-    _Alignas(64) float q[O_FLOATS / 2]; /* [squares of rows][dk / 16][TILE_ROWS][16] pairs: tiles as they are loaded */
-    float p[P_FLOATS];                  /* [squares of rows][panels][TILE_ROWS][16]: weights, likewise */
-    float s[BOUND_PANELS * SQUARE];     /* [panels][TILE_ROWS][TILE_COLS] */
-    float o[O_FLOATS];                  /* [squares of rows][column panels][TILE_ROWS][TILE_COLS] */
-    float sum[BOUND_ROWS * VF];
+typedef struct bounded { /* one task: TILE_ROWS queries, of which `rows` are there */
+    _Alignas(64) float q[TILE_ROWS * MAX_DIM / 2]; /* [dk / 16][TILE_ROWS][16] pairs: tiles as they are loaded */
+    float p[TILE_ROWS * BOUND_KEYS / 2];           /* [panels of keys][TILE_ROWS][16] pairs of weights, likewise */
+    float s[2 * SQUARE];                           /* [2][TILE_ROWS][TILE_COLS]: being multiplied, and becoming weights */
+    float o[TILE_ROWS * MAX_DIM];                  /* [column panels][TILE_ROWS][TILE_COLS] */
+    float sum[TILE_ROWS * VF];                     /* of weights: [TILE_ROWS][16 times the same] */
     const attention_job *job;
-    int64_t head, first, rows, squares; /* queries [first, first + rows) of `head` */
+    int64_t head, first, rows; /* queries [first, first + rows) of `head` */
 } bounded;
-
-/* How many queries a task takes: many, so that K and V are read seldom, but 32 tasks should be there. */
-static int64_t rows_at_once(const attention_job *job, int64_t heads)
-{
-    int64_t rows = BOUND_ROWS;
-    while (rows > TILE_ROWS && (rows * job->dp > O_FLOATS || heads * oq_ceil_div(job->a->q.rows, rows) < 32)) rows /= 2;
-    return rows;
-}
 
 static float norm_of_keys(const float *norms, int64_t n_panels)
 {
@@ -109,11 +98,10 @@ static float norm_of_keys(const float *norms, int64_t n_panels)
 static bool load_bounded(bounded *b, float norm)
 {
     const attention_job *const job = b->job;
-    memset(b->q, 0, (size_t)(b->squares * TILE_ROWS * job->dk) * sizeof *b->q);
-    memset(b->sum, 0, (size_t)(b->squares * TILE_ROWS * VF) * sizeof *b->sum);
+    memset(b->q, 0, (size_t)(TILE_ROWS * job->dk) * sizeof *b->q);
     for (int64_t i = 0; i < b->rows; i++) {
         const uint16_t *const row = (const uint16_t *)oq_elem_row(&job->a->q, b->first + i) + b->head * job->d;
-        float *const to = b->q + i / TILE_ROWS * TILE_ROWS * job->dk + i % TILE_ROWS * 16;
+        float *const to = b->q + i * 16;
         vf squares = v_zero();
         for (int64_t c = 0; c < job->dk; c += 16) {
             const __m512i x = _mm512_maskz_loadu_epi16(first_bits(job->d - 2 * c), row + 2 * c);
@@ -125,36 +113,87 @@ static bool load_bounded(bounded *b, float norm)
     return true;
 }
 
-/* 2^(s . scale), or 0 */
-OQ_INLINE vf weight_if(__mmask16 seen, vf s, vf scale)
+typedef struct square { /* of scores that are to become weights */
+    const float *s; /* [TILE_ROWS][TILE_COLS]; NULL: there is none */
+    float *p;       /* [TILE_ROWS][16] pairs */
+    int64_t key;
+    uint32_t seen; /* of its keys, by every row; dealt out as weights are */
+} square;
+
+/* Bits 0 to 15 into the even places, 16 to 31 into the odd ones. */
+static uint32_t deal(uint32_t x)
 {
-    const vf magic = v_set(BOUND_MAGIC), t = v_fma(s, scale, magic);
-    const vf p = v_exp2_part_short(v_fma(s, scale, v_sub(magic, t)));
-    const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
-    return _mm512_castsi512_ps(_mm512_maskz_add_epi32(seen, _mm512_castps_si512(p), n));
+    uint32_t t = (x ^ (x >> 8)) & 0x0000ff00u;
+    x ^= t ^ (t << 8);
+    t = (x ^ (x >> 4)) & 0x00f000f0u;
+    x ^= t ^ (t << 4);
+    t = (x ^ (x >> 2)) & 0x0c0c0c0cu;
+    x ^= t ^ (t << 2);
+    t = (x ^ (x >> 1)) & 0x22222222u;
+    return x ^ t ^ (t << 1);
 }
 
-/* A square of scores, of queries from `row` on, becomes weights. */
-static void soften_bounded(bounded *b, const float *s, float *p, int64_t row, int64_t key, uint32_t panel)
+/* BEND_OFF + 2 + 512 (2^f - 1 - f), its mean where 512 f - BEND_OFF (modulo 512) lies in [4 i, 4 i + 4); 2 is half of what a
+ * shift by two takes off. */
+#define BEND_OFF 48
+static const uint8_t bends[128] = {
+    36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 26, 25, 24, 23, 22, 22, 21, 20, 19, 19, 18, 17, 17, 16, 15, 15, 14, 14, 13, 13, 12,
+    12, 11, 11, 10, 10, 9, 9, 9, 8, 8, 8, 8, 7, 7, 7, 7, 7, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7,
+    7, 7, 7, 7, 8, 8, 8, 9, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 15, 15, 16, 17, 17, 18, 19, 20, 21, 22, 22, 23, 24,
+    25, 26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 38, 39, 40, 42, 43, 45, 46, 48, 49, 50, 48, 47, 46, 45, 44, 42, 41, 40, 39, 38, 37};
+
+/* Rows [first, end) of a square become weights 2^(s scale), 32 keys at a time in 16 bits each, within 2^-7.6 of it. Such a number
+ * s scale + 64 counts 512ths, and is the low half of an f32 whose last place is one. 128 (n + 127 + 2^f - 1) are the bits of
+ * the bf16 number 2^(n + f), and 2^f - 1 is f less what `bends` has: one addition and a shift. Of the eleven instructions only two
+ * are multiplications in f32, of which the processor starts half as many while tiles are multiplied. */
+OQ_INLINE void soften_rows(vf scale, const square *of, int64_t first, int64_t end, const __mmask32 seen)
 {
-    const vf scale = v_set(b->job->scale);
-    const bool causal = b->job->a->spec->causal;
-    float *const sum = b->sum + row * VF;
-    for (int64_t i = 0; i < TILE_ROWS; i++, s += TILE_COLS, p += 16) {
-        const uint32_t seen = causal ? panel & first_bits(visible(b->job, b->first + row + i) - key) : panel;
-        const vf low = weight_if((__mmask16)seen, v_load(s), scale);
-        const vf high = weight_if((__mmask16)(seen >> 16), v_load(s + VF), scale);
-        v_store(sum + i * VF, v_add(v_load(sum + i * VF), v_add(low, high)));
-        _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    const vf magic = v_set(24576.0f + 64.0f - BEND_OFF / 512.0f); /* 1.5 * 2^14 */
+    const __m512i low = _mm512_loadu_si512(bends), high = _mm512_loadu_si512(bends + 64);
+    const __m512i base = _mm512_set1_epi16((127 - 64) << 7);
+    const __m512i up = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 1, 0, 0, 4, 5, 0, 0, 8, 9, 0, 0, 12, 13));
+    const float *s = of->s + first * TILE_COLS;
+    float *p = of->p + first * 16;
+    for (int64_t i = first; i < end; i++, s += TILE_COLS, p += 16) {
+        const __m512i x = _mm512_castps_si512(v_fma(v_load(s), scale, magic));
+        const __m512i y = _mm512_castps_si512(v_fma(v_load(s + VF), scale, magic));
+        const __m512i w = _mm512_mask_shuffle_epi8(x, UINT64_C(0xcccccccccccccccc), y, up);
+        const __m512i at = _mm512_srli_epi16(w, 2);
+        const __m512i bend = _mm512_maskz_permutex2var_epi8(UINT64_C(0x5555555555555555), low, at, high);
+        const __m512i bits = _mm512_srli_epi16(_mm512_add_epi16(w, bend), 2);
+        _mm512_storeu_si512(p, _mm512_maskz_add_epi16(seen, bits, base));
     }
 }
 
-static void score(const bounded *b, const float *q, const float *k, float *s)
+static bool is_edge(const bounded *b, const square *of)
 {
+    return b->job->a->spec->causal && visible(b->job, b->first) < of->key + TILE_COLS;
+}
+
+/* A square of which each row sees other keys. */
+static void soften_edge(const bounded *b, const square *of)
+{
+    for (int64_t i = 0; i < TILE_ROWS; i++) {
+        const uint32_t seen = deal(first_bits(visible(b->job, b->first + i) - of->key));
+        soften_rows(v_set(b->job->scale), of, i, i + 1, of->seen & seen);
+    }
+}
+
+/* s = q k, while the scores of `before` become weights, some rows after each step of the product: so few that the
+ * processor sees products behind them and its tiles never wait. */
+static void score(const bounded *b, const float *k, float *s, const square *before)
+{
+    const int64_t dk = b->job->dk;
+    const vf scale = v_set(b->job->scale);
+    const __mmask32 seen = before->seen;
+    bool rows_left = before->s != NULL;
+    if (rows_left && is_edge(b, before)) soften_edge(b, before), rows_left = false;
     oq_amx_load_sums(NULL, 0, 0, 1, 1);
-    for (int64_t c = 0; c < b->job->dk; c += 16)
-        OQ_AMX_STEP(oq_amx_dot_bf16, oq_amx_load, (const char *)(q + c * TILE_ROWS), 4 * OQ_AMX_DWORDS,
-                    oq_amx_load, (const char *)(k + c * TILE_COLS), 4 * TILE_COLS, 1, 1);
+    for (int64_t c = 0; c < dk; c += 16) {
+        OQ_AMX_STEP(oq_amx_dot_bf16, oq_amx_load, (const char *)(b->q + c * TILE_ROWS), 4 * OQ_AMX_DWORDS,
+                    oq_amx_pass, (const char *)(k + c * TILE_COLS), 4 * TILE_COLS, 1, 1);
+        if (rows_left) soften_rows(scale, before, TILE_ROWS * c / dk, TILE_ROWS * (c + 16) / dk, seen);
+    }
     oq_amx_store_sums((char *)s, 4 * TILE_COLS, 1, 1);
 }
 
@@ -163,24 +202,34 @@ static uint32_t seen_of(const attention_job *job, int64_t key)
     uint32_t seen = first_bits(job->n_kv - key);
     for (int64_t i = 0; job->a->key_mask && i < TILE_COLS; i++)
         if (hidden(job, key + i)) seen &= ~(UINT32_C(1) << i);
-    return seen;
+    return deal(seen);
 }
 
-/* Weights of all rows for keys [key, key + n). Not between the products of the next scores, where the loads of tiles and the
- * stores of weights hold each other up: a square took a quarter longer. */
+/* Weights of all rows for keys [key, key + n). */
 static void weigh(bounded *b, const float *k, int64_t key, int64_t n)
 {
-    const int64_t dk = b->job->dk, few = BOUND_PANELS * TILE_COLS;
-    for (int64_t row = 0; row < b->squares * TILE_ROWS; row += TILE_ROWS)
-        for (int64_t first = 0; first < n; first += few) {
-            const int64_t end = oq_min_i64(first + few, n);
-            float *const p = b->p + row * BOUND_KEYS / 2;
-            for (int64_t j = first; j < end; j += TILE_COLS)
-                score(b, b->q + row * dk, k + (key + j) * dk, b->s + (j - first) * TILE_ROWS);
-            for (int64_t j = first; j < end; j += TILE_COLS)
-                soften_bounded(b, b->s + (j - first) * TILE_ROWS, p + j * TILE_ROWS / 2, row, key + j,
-                       seen_of(b->job, key + j));
-        }
+    square before = {.s = NULL};
+    for (int64_t j = 0; j < n; j += TILE_COLS) {
+        float *const s = b->s + j / TILE_COLS % 2 * SQUARE;
+        score(b, k + (key + j) * b->job->dk, s, &before);
+        before = (square){s, b->p + j * TILE_ROWS / 2, key + j, seen_of(b->job, key + j)};
+    }
+    if (is_edge(b, &before))
+        soften_edge(b, &before);
+    else
+        soften_rows(v_set(b->job->scale), &before, 0, TILE_ROWS, before.seen);
+}
+
+/* sum += the rows of p, or = for the first keys: products with ones, 16 columns of the same. */
+static void add_sums(bounded *b, int64_t n, bool add)
+{
+    uint16_t ones[2 * 16 * VF];
+    for (int64_t i = 0; i < 2 * 16 * VF; i++) ones[i] = 0x3f80; /* 1 */
+    oq_amx_load_sums((const char *)b->sum, 4 * VF, add, 1, 0);
+    for (int64_t j = 0; j < n; j += TILE_COLS)
+        OQ_AMX_STEP(oq_amx_dot_bf16, oq_amx_load, (const char *)(b->p + j * TILE_ROWS / 2), 4 * OQ_AMX_DWORDS,
+                    oq_amx_load, (const char *)ones, 4 * VF, 1, 0);
+    oq_amx_store_sums((char *)b->sum, 4 * VF, 1, 0);
 }
 
 /* o += p v, or = for the first keys. */
@@ -190,24 +239,21 @@ OQ_INLINE void add_square(float *o, const float *p, const float *v, int64_t n, b
     oq_amx_load_sums((const char *)o, 4 * TILE_COLS, add, 1, wide);
     for (int64_t j = 0; j < n; j += TILE_COLS)
         OQ_AMX_STEP(oq_amx_dot_bf16, oq_amx_load, (const char *)(p + j * TILE_ROWS / 2), 4 * OQ_AMX_DWORDS,
-                    oq_amx_load, (const char *)(v + j / 2 * width), 4 * width, 1, wide);
+                    oq_amx_pass, (const char *)(v + j / 2 * width), 4 * width, 1, wide);
     oq_amx_store_sums((char *)o, 4 * TILE_COLS, 1, wide);
 }
 
 static void add_values(bounded *b, const float *v, int64_t key, int64_t n)
 {
-    const int64_t dp = b->job->dp, panels = oq_ceil_div(dp, TILE_COLS);
-    for (int64_t c = 0; c < panels; c++) {
-        const int64_t first = c * TILE_COLS, width = oq_min_i64(TILE_COLS, dp - first);
-        const float *const from = v + (first * b->job->keys + key * width) / 2;
-        for (int64_t i = 0; i < b->squares; i++) {
-            float *const o = b->o + (i * panels + c) * SQUARE;
-            const float *const p = b->p + i * TILE_ROWS * BOUND_KEYS / 2;
-            if (width == TILE_COLS)
-                add_square(o, p, from, n, key > 0, true);
-            else
-                add_square(o, p, from, n, key > 0, false);
-        }
+    const int64_t dp = b->job->dp;
+    for (int64_t c = 0; c < dp; c += TILE_COLS) {
+        const int64_t width = oq_min_i64(TILE_COLS, dp - c);
+        const float *const from = v + (c * b->job->keys + key * width) / 2;
+        float *const o = b->o + c * TILE_ROWS;
+        if (width == TILE_COLS)
+            add_square(o, b->p, from, n, key > 0, true);
+        else
+            add_square(o, b->p, from, n, key > 0, false);
     }
 }
 
@@ -215,11 +261,10 @@ static void store_bounded(const bounded *b)
 {
     const attention_job *const job = b->job;
     const bool bf16 = oq_elem_is_bf16(&job->a->o);
-    const int64_t panels = oq_ceil_div(job->dp, TILE_COLS);
     for (int64_t i = 0; i < b->rows; i++) {
-        const float sum = v_sum(v_load(b->sum + i * VF));
+        const float sum = b->sum[i * VF];
         const vf scale = v_set(sum == 0 ? 0.0f : 1.0f / sum);
-        const float *const o = b->o + i / TILE_ROWS * panels * SQUARE + i % TILE_ROWS * TILE_COLS;
+        const float *const o = b->o + i * TILE_COLS;
         void *const to = oq_elem_row(&job->a->o, b->first + i);
         for (int64_t c = 0; c < job->d; c += VF) {
             const vf x = v_load(o + c / TILE_COLS * SQUARE + c % TILE_COLS);
@@ -237,7 +282,6 @@ static bool attend_bounded(const attention_job *job, int64_t head, int64_t first
     const int64_t end = padded_keys(oq_max_i64(0, visible(job, first + rows - 1)));
     if (job->a->bias || job->a->block_map || !(job->scale > 0) || end == 0) return false;
     b.job = job, b.head = head, b.first = first, b.rows = rows;
-    b.squares = oq_ceil_div(rows, TILE_ROWS);
     if (!load_bounded(&b, norm_of_keys(v + job->keys * job->dp / 2, end / TILE_COLS))) return false;
     const int64_t step = padded_keys(oq_ceil_div(end, oq_ceil_div(end, BOUND_KEYS)));
     tile_begin();
@@ -245,6 +289,7 @@ static bool attend_bounded(const attention_job *job, int64_t head, int64_t first
     for (int64_t key = 0; key < end; key += step) {
         const int64_t n = oq_min_i64(step, end - key);
         weigh(&b, k, key, n);
+        add_sums(&b, n, key > 0);
         add_values(&b, v, key, n);
     }
     tile_end();

@@ -69,7 +69,7 @@ typedef struct attention_job {
     int64_t n_kv, keys;    /* plain and padded */
     int64_t kv_head;           /* first one of this group */
     float scale;               /* of scores, in base 2 */
-    int64_t at_once, n_blocks; /* queries of a task; tasks of a head */
+    int64_t n_blocks;          /* tasks of a head */
 } attention_job;
 
 static bool hidden(const attention_job *job, int64_t key)
@@ -249,6 +249,17 @@ OQ_INLINE float *weights(block *b)
 #endif
 }
 
+#if ATTENTION_BOUNDED
+/* Two vectors of weights of a panel of keys, dealt out as pack_v does it. */
+OQ_INLINE void put_dealt(block *b, int64_t i, int64_t j, vf low, vf high)
+{
+    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+    const __m512i x = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(both));
+    const __m512i y = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(both, 1)), 16);
+    _mm512_storeu_si512(weights(b) + i * (KEYS / 2) + j / 2, _mm512_or_si512(x, y));
+}
+#endif
+
 OQ_INLINE void put_weights(block *b, int64_t i, int64_t j, vf p)
 {
 #if TILE_STEP == 2
@@ -274,11 +285,19 @@ OQ_INLINE void weigh_row(const attention_job *job, block *b, int64_t i, int64_t 
     const vf scale = v_set(plain ? job->scale : 1.0f);
     const vf base = v_set(max == -INFINITY ? 0.0f : -max); /* nothing seen yet: every weight is 2^-inf = 0 */
     vf sum = v_zero();
+#if ATTENTION_BOUNDED
+    for (int64_t j = 0; j < n; j += 2 * VF) {
+        const vf low = weight_of(v_fma(v_load(s + j), scale, base)), high = weight_of(v_fma(v_load(s + j + VF), scale, base));
+        put_dealt(b, i, j, low, high);
+        sum = v_add(sum, v_add(low, high));
+    }
+#else
     for (int64_t j = 0; j < n; j += VF) {
         const vf p = weight_of(v_fma(v_load(s + j), scale, base));
         put_weights(b, i, j, p);
         sum = v_add(sum, p);
     }
+#endif
     if (shrink != 1.0f)
         for (int64_t c = 0; c < job->dp; c += VF) v_store(o + c, v_mul(v_load(o + c), v_set(shrink)));
     b->sum[i] = b->sum[i] * shrink + v_sum(sum);
@@ -351,22 +370,22 @@ static void store_outputs(const attention_job *job, const block *b)
 /* Blocks of queries whose keys are chosen are cut into tasks that do not reach over their edge. */
 enum { SPARSE = OQ_ATTENTION_SPARSE_BLOCK, SPARSE_TASKS = (SPARSE + Q_ROWS - 1) / Q_ROWS };
 
-static int64_t tasks_of_head(const oq_attention_args *a, int64_t at_once)
+static int64_t tasks_of_head(const oq_attention_args *a)
 {
     if (a->block_map) return oq_ceil_div(a->q.rows, SPARSE) * SPARSE_TASKS;
-    return oq_ceil_div(a->q.rows, at_once);
+    return oq_ceil_div(a->q.rows, Q_ROWS);
 }
 
 /* Queries [*first, + the result) of task i of a head. */
 static int64_t place(const attention_job *job, int64_t i, int64_t *first)
 {
     int64_t end = job->a->q.rows;
-    *first = i * job->at_once;
+    *first = i * Q_ROWS;
     if (job->a->block_map) {
         *first = i / SPARSE_TASKS * SPARSE + i % SPARSE_TASKS * Q_ROWS;
         end = oq_min_i64(end, (i / SPARSE_TASKS + 1) * SPARSE);
     }
-    return oq_min_i64(job->at_once, end - *first);
+    return oq_min_i64(Q_ROWS, end - *first);
 }
 
 /* Keys [first, end), in pieces of one size: no short last one. */
@@ -420,8 +439,7 @@ static void attend_task(void *user, int64_t i, int worker)
 #if ATTENTION_BOUNDED
     if (rows > 0 && attend_bounded(job, head, first, rows, k, v)) return;
 #endif
-    for (int64_t at = 0; at < rows; at += Q_ROWS)
-        attend_rows(job, head, first + at, oq_min_i64(Q_ROWS, rows - at), k, v);
+    if (rows > 0) attend_rows(job, head, first, rows, k, v);
 }
 
 static void run(oq_device *device, const oq_attention_args *a)
@@ -431,11 +449,7 @@ static void run(oq_device *device, const oq_attention_args *a)
     attention_job job = {.a = a, .d = s->head_dim, .dk = row_dwords(s), .dp = padded_dim(s), .n_kv = a->k.rows};
     job.scale = a->scale * LOG2_E;
     job.keys = padded_keys(job.n_kv);
-    job.at_once = Q_ROWS;
-#if ATTENTION_BOUNDED
-    if (!a->block_map) job.at_once = rows_at_once(&job, step * share);
-#endif
-    job.n_blocks = tasks_of_head(a, job.at_once);
+    job.n_blocks = tasks_of_head(a);
     for (; job.kv_head < s->n_kv_heads; job.kv_head += step) {
         const int64_t n = oq_min_i64(step, s->n_kv_heads - job.kv_head);
         oq_pool_run(device->pool, n * (job.keys / TILE_COLS), pack_task, &job);
