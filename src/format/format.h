@@ -116,8 +116,9 @@ const oq_format *oq_format_bnb4(bool nf4, int64_t block, bool nested);
     OQ_INT_SCALES(X, name##_g16) OQ_INT_SCALES(X, name##_g32) OQ_INT_SCALES(X, name##_g64) OQ_INT_SCALES(X, name##_g128)
 #define OQ_INT_FORMATS(X)                                                                                              \
     OQ_INT_GROUPS(X, int2) OQ_INT_GROUPS(X, int2z) OQ_INT_GROUPS(X, int3) OQ_INT_GROUPS(X, int3z)                      \
-    OQ_INT_GROUPS(X, int4) OQ_INT_GROUPS(X, int4z) OQ_INT_GROUPS(X, int5) OQ_INT_GROUPS(X, int6)                       \
-    OQ_INT_GROUPS(X, int7) OQ_INT_GROUPS(X, int8) OQ_INT_GROUPS(X, int8z)
+    OQ_INT_GROUPS(X, int4) OQ_INT_GROUPS(X, int4z) OQ_INT_GROUPS(X, int5) OQ_INT_GROUPS(X, int5z)                      \
+    OQ_INT_GROUPS(X, int6) OQ_INT_GROUPS(X, int6z) OQ_INT_GROUPS(X, int7) OQ_INT_GROUPS(X, int7z)                      \
+    OQ_INT_GROUPS(X, int8) OQ_INT_GROUPS(X, int8z)
 #define OQ_INT_FORMAT_DECLARE(name) extern const oq_format oq_format_##name;
 OQ_INT_FORMATS(OQ_INT_FORMAT_DECLARE)
 /* int4_g128 with GLOBAL f32 [1]: value = e4m3((code - 8) * scale / global) * global. Is read alone. */

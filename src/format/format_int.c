@@ -269,15 +269,12 @@ INT_SPAN(8)
     const oq_format oq_format_int##bits##z##_g##group##_bf16 =                                               \
         INT(bits, "int" #bits #z "_g" #group "_bf16", group, more, &oq_dtype_bf16);
 #define INT_GROUP(bits, group) INT_SCALES(bits, , group, 0u) INT_SCALES(bits, z, group, 1u << OQ_PLANE_ZERO)
-#define INT_READ_GROUPS(bits)                                                                                \
-    INT_SCALES(bits, , 16, 0u)                                                                               \
-    INT_SCALES(bits, , 32, 0u) INT_SCALES(bits, , 64, 0u) INT_SCALES(bits, , 128, 0u)
 #define INT_GROUPS(bits) INT_GROUP(bits, 16) INT_GROUP(bits, 32) INT_GROUP(bits, 64) INT_GROUP(bits, 128)
 
 INT_GROUPS(2)
 INT_GROUPS(3)
 INT_GROUPS(4)
-INT_READ_GROUPS(5)
-INT_READ_GROUPS(6)
-INT_READ_GROUPS(7)
+INT_GROUPS(5)
+INT_GROUPS(6)
+INT_GROUPS(7)
 INT_GROUPS(8)

@@ -1,5 +1,5 @@
 /* dialect_gptq.c -- GPTQ's `qweight`, `qzeros`, `scales`, `g_idx`: zero points are stored less by one, or as they are
- * where checkpoint_format is gptq_v2. GPTQModel's `dynamic` changes or leaves out single layers. */
+ * where checkpoint_format is gptq_v2 or gptq_p, whose codes (and all of 5 to 7 bits) stand in planes. GPTQModel's `dynamic` changes or leaves out single layers. */
 #include "quant/packed_planes.h"
 #include "quant/scaled_planes.h"
 
@@ -61,12 +61,14 @@ static bool is_gptqmodel(const oq_declared *declared)
 static oq_packed_layout read_layout(const oq_declared *declared, const oq_json *override)
 {
     const char *format = oq_json_string(oq_json_get(declared->options, "checkpoint_format"));
+    const int64_t bits = oq_json_int(option(declared, override, "bits"), 0);
+    const bool planes = (format && strcmp(format, "gptq_p") == 0) || (bits >= 5 && bits <= 7);
     return (oq_packed_layout){
-        .packing = OQ_PACK_GPTQ,
-        .bits = oq_json_int(option(declared, override, "bits"), 0),
+        .packing = planes ? OQ_PACK_PLANES : OQ_PACK_GPTQ,
+        .bits = bits,
         .group = oq_json_int(option(declared, override, "group_size"), 128),
         .symmetric = oq_json_bool(option(declared, override, "sym"), true),
-        .zeros_minus_one = !(format && strcmp(format, "gptq_v2") == 0),
+        .zeros_minus_one = !planes && !(format && strcmp(format, "gptq_v2") == 0),
         .zeros_borrow = is_gptqmodel(declared),
     };
 }
@@ -102,7 +104,7 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
 
 const oq_dialect oq_dialect_gptq = {
     .name = "gptq",
-    .help = "GPTQ's packed integers of 2, 3, 4 and 8 bits, gptq and gptq_v2",
+    .help = "GPTQ's packed integers of 2 to 8 bits, gptq, gptq_v2 and gptq_p",
     .method = &oq_method_gptq,
     .detect = detect,
     .read = oq_declared_read,

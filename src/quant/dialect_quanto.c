@@ -1,8 +1,12 @@
-/* dialect_quanto.c -- optimum-quanto: `weight._data` (int8 or e4m3) with `weight._scale` per row, or codes of four and two bits in
+/* dialect_quanto.c -- optimum-quanto: `weight._data` (int8, e4m3 or e5m2) with `weight._scale` per row, or codes of four and two bits in
  * groups (quanto_bits.c); `input_scale` and
  * `output_scale` are 1 where activations are not quantized. */
 #include "quant/quanto_bits.h"
 #include "quant/scaled_planes.h"
+
+#include "base/names.h"
+#include "base/size.h"
+#include "format/format_e5m2.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +20,15 @@ extern const oq_method oq_method_quanto;
     }
 
 static const oq_scaled_spelling spellings[] = {QUANTO(oq_dtype_i8, oq_format_int8),
-                                               QUANTO(oq_dtype_f8_e4m3, oq_format_fp8_e4m3)};
+                                               QUANTO(oq_dtype_f8_e4m3, oq_format_fp8_e4m3),
+                                               QUANTO(oq_dtype_f8_e5m2, oq_format_fp8_e5m2)};
+
+static const oq_scaled_spelling *spelling_of(const oq_ckpt_tensor *codes)
+{
+    for (size_t i = 1; codes && i < OQ_COUNT(spellings); i++)
+        if (spellings[i].code == codes->dtype) return &spellings[i];
+    return &spellings[0];
+}
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
 {
@@ -26,7 +38,23 @@ static bool detect(const oq_method *named, const oq_ckpt *ckpt)
         const size_t length = strlen(name), m = sizeof "." OQ_QUANTO_BITS_CODES - 1;
         if (length > m && strcmp(name + length - m, "." OQ_QUANTO_BITS_CODES) == 0) return true;
     }
-    return oq_scaled_detect(&spellings[0], ckpt) || oq_scaled_detect(&spellings[1], ckpt);
+    for (size_t i = 0; i < OQ_COUNT(spellings); i++)
+        if (oq_scaled_detect(&spellings[i], ckpt)) return true;
+    return false;
+}
+
+/* Scales other than 1 were measured: that layer's input and output are quantized. */
+static oq_status check_measured(oq_env *env, const oq_ckpt *ckpt, const char *name, const char *suffix)
+{
+    const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, suffix);
+    float x = 1.0f;
+    if (t && t->data && t->elems == 1 && t->dtype && t->dtype->floating) t->dtype->to_f32(&x, t->data, 1);
+    if (x == 1.0f) return OQ_OK;
+    return oq_fail(
+        env, OQ_E_UNSUPPORTED,
+        "tensor '%s' is %g: layer '%s' has quantized activations, of what comes out of it too, which "
+        "are not in this build yet",
+        t->name, (double)x, name);
 }
 
 static oq_status check_activations(oq_env *env, const oq_declared *declared)
@@ -42,9 +70,11 @@ static oq_status check_activations(oq_env *env, const oq_declared *declared)
 static oq_status check_codes(oq_env *env, const oq_declared *declared, const oq_ckpt_tensor *codes)
 {
     const char *says = oq_json_string(oq_json_get(declared->options, "weights_dtype"));
-    const bool is_float = codes && codes->dtype == &oq_dtype_f8_e4m3;
     if (!says || !codes) return OQ_OK;
-    if (strcmp(says, is_float ? "float8" : "int8") == 0) return OQ_OK;
+    if (strcmp(says, codes->dtype == &oq_dtype_i8        ? "int8"
+                     : codes->dtype == &oq_dtype_f8_e5m2 ? "float8_e5m2"
+                                                         : "float8") == 0)
+        return OQ_OK;
     return oq_fail(env, OQ_E_MISMATCH, "tensor '%s' is %s, but the metadata says weights_dtype '%s'",
                    codes->name, codes->type_name, says);
 }
@@ -58,6 +88,8 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     *found = false;
     if (!codes && !bits && oq_scaled_find(ckpt, name, "weight")) return OQ_OK; /* a layer that was left out */
     OQ_TRY(check_activations(env, declared));
+    OQ_TRY(check_measured(env, ckpt, name, "input_scale"));
+    OQ_TRY(check_measured(env, ckpt, name, "output_scale"));
     if (bits) {
         const char *says = oq_json_string(oq_json_get(declared->options, "weights_dtype"));
         OQ_TRY(oq_quanto_bits_locate(env, ckpt, name, says, n, k, out));
@@ -66,8 +98,7 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
         return OQ_OK;
     }
     OQ_TRY(check_codes(env, declared, codes));
-    const bool is_float = codes && codes->dtype == &oq_dtype_f8_e4m3;
-    return oq_scaled_locate(env, &spellings[is_float], &rules, declared, ckpt, name, n, k, out, found);
+    return oq_scaled_locate(env, spelling_of(codes), &rules, declared, ckpt, name, n, k, out, found);
 }
 
 static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
@@ -97,7 +128,8 @@ static bool harmless(const oq_ckpt_tensor *t)
 
 const oq_dialect oq_dialect_quanto = {
     .name = "quanto",
-    .help = "optimum-quanto's weight._data (int8, e4m3, or four and two bits in groups) with weight._scale",
+    .help =
+        "optimum-quanto's weight._data (int8, e4m3, e5m2, or four and two bits in groups) with weight._scale",
     .method = &oq_method_quanto,
     .detect = detect,
     .read = oq_declared_read,

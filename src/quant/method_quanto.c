@@ -1,4 +1,4 @@
-/* method_quanto.c -- optimum-quanto's checkpoints: int8 or e4m3 codes with a scale per row, codes of four and two
+/* method_quanto.c -- optimum-quanto's checkpoints: int8, e4m3 or e5m2 codes with a scale per row, codes of four and two
  * bits with a scale and a shift per group. */
 #include "quant/method.h"
 
@@ -6,7 +6,7 @@ static const oq_method_option options[] = {
     {.name = "weights_dtype",
      .aliases = "weights",
      .type = OQ_METHOD_CHOICE,
-     .choices = "int8,float8,int4,int2",
+     .choices = "int8,float8,float8_e5m2,int4,int2",
      .fallback = "\"int8\"",
      .help = "type of a code"},
     {.name = "activations_dtype",

@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "format/format_int.h"
 #include "quant/scaled_planes.h"
+#include "quant/word_codes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ static const struct packing_row {
     const char *codes, *scale, *zero, *index;
 } packings[] = {
     [OQ_PACK_GPTQ] = {"qweight", "scales", "qzeros", "g_idx"},
+    [OQ_PACK_PLANES] = {"qweight", "scales", "qzeros", "g_idx"},
     [OQ_PACK_AWQ] = {"qweight", "scales", "qzeros", NULL},
     [OQ_PACK_AWQ_PLAIN] = {"weight", "weight_scale", "weight_zero_point", NULL},
     [OQ_PACK_ROWS] = {"weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx"},
@@ -40,43 +42,6 @@ const char *oq_packed_codes(oq_packing packing)
     return packings[packing].codes;
 }
 
-/* ---- bits ---------------------------------------------------------------------------------------------- */
-
-static uint32_t word_at(const oq_ckpt_tensor *t, int64_t i)
-{
-    uint32_t word;
-    memcpy(&word, t->data + i * 4, sizeof word);
-    return word;
-}
-
-/* Number i of a stream of codes in words that stand `step` apart, the first of them at word `first`. */
-static uint32_t code_at(const oq_ckpt_tensor *t, int64_t first, int64_t step, int64_t i, int64_t bits)
-{
-    const int64_t bit = i * bits, at = bit / 32, shift = bit % 32;
-    uint64_t word = word_at(t, first + at * step);
-    if (shift + bits > 32) word |= (uint64_t)word_at(t, first + (at + 1) * step) << 32;
-    return (uint32_t)(word >> shift) & ((1u << bits) - 1);
-}
-
-/* Words of a whole stream of n codes. */
-static int64_t words_of(int64_t n, int64_t bits)
-{
-    return oq_ceil_div(n * bits, 32);
-}
-
-/* Nibble of a word in which AWQ has column c of eight. */
-static int64_t awq_nibble(int64_t c)
-{
-    return c % 2 ? 4 + c / 2 : c / 2;
-}
-
-static uint32_t awq_code(const oq_ckpt_tensor *t, int64_t column, int64_t row, int64_t bits)
-{
-    (void)bits; /* four */
-    const uint32_t word = word_at(t, row * t->dim[1] + column / 8);
-    return word >> 4 * awq_nibble(column % 8) & 15;
-}
-
 /* ---- canonical planes: arg[0] bits, arg[1] columns of a group in the file, arg[2] those of the format; `of`: the index of
  * groups where columns are out of order -------------------------------------------------------------------- */
 
@@ -90,10 +55,14 @@ static void each_ordered(const oq_ckpt_tensor *index, int64_t k,
             if (word_at(index, c) == group) visit(user, c, at++);
 }
 
+typedef uint32_t (*code_reader)(const oq_ckpt_tensor *t, int64_t first, int64_t step, int64_t i,
+                                int64_t bits);
+
 typedef struct ordered_codes {
     uint8_t *dst;
     const oq_plane_source *self;
     int64_t n, bits, row_bytes;
+    code_reader read;
 } ordered_codes;
 
 static void put_column(void *user, int64_t column, int64_t at)
@@ -101,7 +70,7 @@ static void put_column(void *user, int64_t column, int64_t at)
     const ordered_codes *o = user;
     for (int64_t r = 0; r < o->n; r++)
         oq_code_put(o->dst + r * o->row_bytes, at, (int)o->bits,
-                    code_at(o->self->tensor, r, o->n, column, o->bits));
+                    o->read(o->self->tensor, r, o->n, column, o->bits));
 }
 
 static void put_order(void *user, int64_t column, int64_t at)
@@ -116,15 +85,25 @@ static void make_order(void *dst, const oq_plane_source *self, int64_t n, int64_
     each_ordered(self->tensor, k, put_order, dst);
 }
 
-static void make_gptq_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+static void make_column_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k, code_reader read)
 {
     const int64_t bits = self->arg[0], row_bytes = (k * bits + 7) / 8;
-    ordered_codes o = {dst, self, n, bits, row_bytes};
+    ordered_codes o = {dst, self, n, bits, row_bytes, read};
     memset(dst, 0, (size_t)(n * row_bytes));
     if (self->of) each_ordered(self->of, k, put_column, &o);
     for (int64_t r = 0; r < n && !self->of; r++)
         for (int64_t c = 0; c < k; c++)
-            oq_code_put((uint8_t *)dst + r * row_bytes, c, (int)bits, code_at(self->tensor, r, n, c, bits));
+            oq_code_put((uint8_t *)dst + r * row_bytes, c, (int)bits, read(self->tensor, r, n, c, bits));
+}
+
+static void make_gptq_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    make_column_codes(dst, self, n, k, code_at);
+}
+
+static void make_plane_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    make_column_codes(dst, self, n, k, plane_code_at);
 }
 
 static void make_awq_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
@@ -155,7 +134,7 @@ static void put_row_column(void *user, int64_t column, int64_t at)
 static void make_row_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
     const int64_t row_bytes = (k * self->arg[0] + 7) / 8, stored = words_of(k, self->arg[0]) * 4;
-    ordered_codes o = {dst, self, n, self->arg[0], row_bytes};
+    ordered_codes o = {dst, self, n, self->arg[0], row_bytes, code_at};
     if (self->of) {
         memset(dst, 0, (size_t)(n * row_bytes));
         each_ordered(self->of, k, put_row_column, &o);
@@ -218,6 +197,11 @@ static uint32_t gptq_zero(const oq_ckpt_tensor *t, int64_t r, int64_t g, int64_t
     return code_at(t, g * t->dim[1], 1, r, bits);
 }
 
+static uint32_t plane_zero(const oq_ckpt_tensor *t, int64_t r, int64_t g, int64_t bits)
+{
+    return plane_code_at(t, g * t->dim[1], 1, r, bits);
+}
+
 static uint32_t row_zero(const oq_ckpt_tensor *t, int64_t r, int64_t g, int64_t bits)
 {
     return code_at(t, g, t->dim[1], r, bits);
@@ -241,6 +225,11 @@ static void make_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_
 static void make_gptq_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
 {
     make_zeros(dst, self, n, k, gptq_zero, 0, 0);
+}
+
+static void make_plane_zeros(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    make_zeros(dst, self, n, k, plane_zero, 0, 0);
 }
 
 /* Stored less by one; a zero point of 0 wraps around. */
@@ -307,7 +296,7 @@ static bool is_awq(const layer *l)
 static oq_status check_codes(const layer *l)
 {
     const int64_t bits = l->layout->bits;
-    if (l->layout->packing == OQ_PACK_GPTQ)
+    if (l->layout->packing == OQ_PACK_GPTQ || l->layout->packing == OQ_PACK_PLANES)
         return check_matrix(l, l->codes, words_of(l->k, bits), l->n, true);
     if (is_awq(l)) return check_matrix(l, l->codes, l->k, words_of(l->n, 4), true);
     return check_matrix(l, l->codes, l->n, words_of(l->k, bits), true);
@@ -364,8 +353,9 @@ static oq_status check_zeros(const layer *l)
 static uint32_t stored_zero(const layer *l, int64_t r, int64_t g)
 {
     if (is_awq(l)) return awq_code(l->zero, r, g, 4) ^ (l->layout->is_signed ? 8u : 0u);
-    return l->layout->packing == OQ_PACK_ROWS ? row_zero(l->zero, r, g, l->layout->bits)
-                                              : gptq_zero(l->zero, r, g, l->layout->bits);
+    return l->layout->packing == OQ_PACK_ROWS     ? row_zero(l->zero, r, g, l->layout->bits)
+           : l->layout->packing == OQ_PACK_PLANES ? plane_zero(l->zero, r, g, l->layout->bits)
+                                                  : gptq_zero(l->zero, r, g, l->layout->bits);
 }
 
 /* A zero point that contradicts symmetric codes, as the layout means it. */
@@ -449,13 +439,27 @@ static int64_t format_group(const layer *l)
     return oq_group_of_format(l->group, l->groups);
 }
 
-static oq_status check_layout(const layer *l)
+static oq_status check_bits(const layer *l)
 {
-    const int64_t bits = l->layout->bits, group = l->layout->group;
-    const bool awq = is_awq(l);
+    const int64_t bits = l->layout->bits;
+    const bool awq = is_awq(l), planes = l->layout->packing == OQ_PACK_PLANES;
+    if (planes && (bits < 2 || bits > 8 || l->n % 32 || l->k % 32))
+        return oq_fail(
+            l->env, OQ_E_FORMAT,
+            "layer '%s' of [%lld, %lld] has codes of %lld bits in planes of 32; 2 to 8 of sides that are "
+            "multiples of 32 are",
+            l->name, (long long)l->n, (long long)l->k, (long long)bits);
+    if (planes) return OQ_OK;
     if (awq ? bits != 4 : bits != 2 && bits != 3 && bits != 4 && bits != 8)
         return oq_fail(l->env, OQ_E_UNSUPPORTED, "layer '%s' has codes of %lld bits; %s", l->name,
                        (long long)bits, awq ? "AWQ's packing is read with 4" : "2, 3, 4 and 8 are read");
+    return OQ_OK;
+}
+
+static oq_status check_layout(const layer *l)
+{
+    const int64_t group = l->layout->group;
+    OQ_TRY(check_bits(l));
     if (group != -1 && (group < 1 || group > INT32_MAX))
         return oq_fail(l->env, OQ_E_FORMAT, "layer '%s' has groups of %lld columns", l->name,
                        (long long)group);
@@ -495,6 +499,7 @@ static const struct {
     plane_maker codes, scales, zeros;
 } makers[] = {
     [OQ_PACK_GPTQ] = {make_gptq_codes, make_column_scales, make_gptq_zeros},
+    [OQ_PACK_PLANES] = {make_plane_codes, make_column_scales, make_plane_zeros},
     [OQ_PACK_AWQ] = {make_awq_codes, make_column_scales, make_awq_zeros},
     [OQ_PACK_AWQ_PLAIN] = {make_awq_codes, make_column_scales, make_awq_zeros},
     [OQ_PACK_ROWS] = {make_row_codes, oq_group_make_scales, make_row_zeros},
@@ -552,48 +557,4 @@ oq_status oq_packed_locate(oq_env *env, const oq_packed_layout *layout, const oq
     fill(&l, out);
     *found = true;
     return OQ_OK;
-}
-
-/* ---- reports ------------------------------------------------------------------------------------------- */
-
-static bool has_ending(const char *name, const char *ending, size_t *length)
-{
-    const size_t n = strlen(name), m = strlen(ending);
-    if (n <= m + 1 || name[n - m - 1] != '.' || strcmp(name + n - m, ending) != 0) return false;
-    *length = n - m - 1;
-    return true;
-}
-
-/* weight_shape tells k where codes do not fill their last word. */
-static int64_t rows_k(const oq_ckpt *ckpt, const oq_ckpt_tensor *t, size_t length, int64_t bits)
-{
-    char name[1024];
-    int64_t shape[2];
-    snprintf(name, sizeof name, "%.*s", (int)length, t->name);
-    const oq_ckpt_tensor *told = length < sizeof name ? oq_scaled_find(ckpt, name, "weight_shape") : NULL;
-    if (!told || !told->data || told->bytes != sizeof shape || told->dtype != &oq_dtype_i64)
-        return t->dim[1] * 32 / bits;
-    memcpy(shape, told->data, sizeof shape);
-    return shape[1];
-}
-
-bool oq_packed_layer_of(const oq_packed_layout *layout, const oq_ckpt *ckpt, const oq_ckpt_tensor *t,
-                        size_t *name_length, int64_t *n, int64_t *k)
-{
-    const int64_t bits = layout->bits < 1 ? 4 : layout->bits;
-    if (t->n_dims != 2 || t->elems <= 0 || t->dim[0] > INT32_MAX || t->dim[1] > INT32_MAX) return false;
-    if (!has_ending(t->name, packings[layout->packing].codes, name_length)) return false;
-    switch (layout->packing) {
-    case OQ_PACK_GPTQ:
-        *n = t->dim[1], *k = t->dim[0] * 32 / bits;
-        break;
-    case OQ_PACK_AWQ:
-    case OQ_PACK_AWQ_PLAIN:
-        *n = t->dim[1] * 8, *k = t->dim[0];
-        break;
-    case OQ_PACK_ROWS:
-        *n = t->dim[0], *k = rows_k(ckpt, t, *name_length, bits);
-        break;
-    }
-    return *n > 0 && *k > 0;
 }

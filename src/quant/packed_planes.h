@@ -1,4 +1,4 @@
-/* packed_planes.h -- what the dialects of integer weights share: codes of 2, 3, 4 or 8 bits packed into words of 32 bits,
+/* packed_planes.h -- what the dialects of integer weights share: codes of 2 to 8 bits packed into words of 32 bits,
  * with a scale (and a zero point) per group of columns. Private to this room. */
 #ifndef OQ_QUANT_PACKED_PLANES_H
 #define OQ_QUANT_PACKED_PLANES_H
@@ -8,6 +8,7 @@
 typedef enum oq_packing {
     OQ_PACK_GPTQ, /* qweight [k*b/32, n]: per column of the tensor a stream along k; qzeros [groups, n*b/32]; scales
                      [groups, n]; g_idx [k] */
+    OQ_PACK_PLANES, /* the same with each run of 32 codes in planes of 4, 2 and 1 bits (of 8 bits: of 8); sides are multiples of 32 */
     OQ_PACK_AWQ,  /* qweight [k, n/8] and qzeros [groups, n/8], four bits in the order 0 2 4 6 1 3 5 7; scales [groups, n] */
     OQ_PACK_AWQ_PLAIN, /* the same under the names weight, weight_zero_point and weight_scale */
     OQ_PACK_ROWS  /* weight_packed [n, k*b/32], weight_scale [n, groups], weight_zero_point [n*b/32, groups] */

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import optimum.quanto
 import torch
-from optimum.quanto import freeze, qint2, qint4, quantize
+from optimum.quanto import freeze, qfloat8_e5m2, qint2, qint4, quantize
 from optimum.quanto.tensor.weights.qbits import WeightQBitsTensor
+from optimum.quanto.tensor.weights.qbytes import WeightQBytesTensor
 from safetensors.torch import save_file
 
 # its compiled unpacking, in plain torch
@@ -20,6 +21,8 @@ WORDS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "f
 
 def plain(weight):
     """The layout that is saved, whatever kernel this machine would take."""
+    if isinstance(weight, WeightQBytesTensor):
+        return weight
     return weight if type(weight) is WeightQBitsTensor else weight.weight_qbits_tensor()
 
 
@@ -57,3 +60,4 @@ def write(case, qtype, word, dtype, layers):
 write("int4", qint4, "int4", torch.float32, {"g128": (16, 256), "g96": (9, 96), "g64": (8, 64)})
 write("int4_bf16", qint4, "int4", torch.bfloat16, {"g128": (16, 256), "g64": (8, 192)})
 write("int2_f16", qint2, "int2", torch.float16, {"g128": (16, 256)})
+write("e5m2", qfloat8_e5m2, "float8_e5m2", torch.float32, {"a": (16, 96), "b": (8, 64)})

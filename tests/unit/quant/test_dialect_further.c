@@ -132,11 +132,31 @@ static void test_sdnq_floats(void **state)
             "{\"FLOAT8_E5M2\": [\"a\"]}}");
 }
 
+/* ---- quanto ------------------------------------------------------------------------------------------------- */
+
+static void test_quanto_scales(void **state)
+{
+    world *w = *state;
+    static const float half = 0.5f;
+    static const char config[] = "{\"quant_method\": \"quanto\", \"weights_dtype\": \"int8\"}";
+    memory_ckpt_init(&w->ckpt);
+    add(w, "a.weight._data", &oq_dtype_i8, codes, N, K);
+    add(w, "a.weight._scale", &oq_dtype_f32, ones, N, 1);
+    add(w, "a.input_scale", &oq_dtype_f32, ones, 1, -1);
+    add(w, "a.output_scale", &oq_dtype_f32, ones, 1, -1);
+    take(w, config);
+    add(w, "a.output_scale", &oq_dtype_f32, &half, 1, -1);
+    refuse(w, config, "tensor 'a.output_scale' is 0.5: layer 'a' has quantized activations");
+    refuse(w, "{\"quant_method\": \"quanto\", \"weights_dtype\": \"float8_e5m2\"}",
+           "tensor 'a.output_scale' is 0.5");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_torchao_words, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_torchao_activations, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_quanto_scales, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_sdnq_floats, setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -315,8 +315,10 @@ static void test_refusals(void **state)
 {
     world *w = *state;
     start_gptq(w, 0x77777777u);
-    refuse(w, "{\"quant_method\": \"gptq\", \"bits\": 5, \"group_size\": 32}", OQ_E_UNSUPPORTED,
-           "layer 'a' has codes of 5 bits; 2, 3, 4 and 8 are read");
+    refuse(
+        w, "{\"quant_method\": \"gptq\", \"bits\": 5, \"group_size\": 32}", OQ_E_FORMAT,
+        "layer 'a' of [8, 40] has codes of 5 bits in planes of 32; 2 to 8 of sides that are multiples of 32 "
+        "are");
     refuse(w, "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 12}", OQ_E_UNSUPPORTED,
            "layer 'a' has groups of 12 columns; multiples of 16 and whole rows are read");
     refuse(w, "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": -1}", OQ_E_FORMAT,

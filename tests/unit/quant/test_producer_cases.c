@@ -49,6 +49,7 @@ static const struct {
     {"compressed-tensors/w4a16", 4e-3}, /* 16 bit products */
     {"compressed-tensors/mx", 4e-3},
     {"compressed-tensors/sparse", 1e-6},
+    {"gptq/", 1e-6},
     {"awq/", 1e-6},
     {"compressed-tensors/", 3e-2}, /* scales, quotients and products of x rounded to BF16 */
     {"", 4e-3},
