@@ -5,7 +5,12 @@
 
 #define BOUND_MOST 60.0f /* of |s|: v may be 2^50 or 2^-66 and finds its place beside such weights */
 #define BOUND_KEYS 256   /* of a piece at most: its weights stay in the first level while V passes by */
+#define BOUND_ROWS 256   /* of a task at most: for those a piece of K and V stays in the second level */
 #define SQUARE     (TILE_ROWS * TILE_COLS)
+
+#define TASKS_EACH 8     /* at least for every thread */
+
+enum { O_FLOATS = BOUND_ROWS * 128 };
 
 static uint32_t first_bits(int64_t n)
 {
@@ -72,15 +77,33 @@ static void pack_v(const attention_job *job, float *out, int64_t head, int64_t k
 
 /* ---- one task ------------------------------------------------------------------------------------------ */
 
-typedef struct bounded { /* one task: TILE_ROWS queries, of which `rows` are there */
-    _Alignas(64) float q[TILE_ROWS * MAX_DIM / 2]; /* [dk / 16][TILE_ROWS][16] pairs: tiles as they are loaded */
-    float p[TILE_ROWS * BOUND_KEYS / 2];           /* [panels of keys][TILE_ROWS][16] pairs of weights, likewise */
-    float s[2 * SQUARE];                           /* [2][TILE_ROWS][TILE_COLS]: being multiplied, and becoming weights */
-    float o[TILE_ROWS * MAX_DIM];                  /* [column panels][TILE_ROWS][TILE_COLS] */
-    float sum[TILE_ROWS * VF];                     /* of weights: [TILE_ROWS][16 times the same] */
+typedef struct bounded { /* one task: queries by TILE_ROWS */
+    _Alignas(64) float q[O_FLOATS / 2];  /* [strips of rows][dk / 16][TILE_ROWS][16] pairs: tiles as they are loaded */
+    float p[TILE_ROWS * BOUND_KEYS / 2]; /* of one strip: [panels of keys][TILE_ROWS][16] pairs of weights, likewise */
+    float s[2 * SQUARE];                 /* [2][TILE_ROWS][TILE_COLS]: being multiplied, and becoming weights */
+    float o[O_FLOATS];                   /* [strips][column panels][TILE_ROWS][TILE_COLS] */
+    float sum[BOUND_ROWS * VF];          /* of weights: [rows][16 times the same] */
     const attention_job *job;
     int64_t head, first, rows; /* queries [first, first + rows) of `head` */
 } bounded;
+
+/* How many queries a task takes. One strip where K and V of a head stay in the second level; else many strips for each piece of
+ * them, as long as every thread has some tasks. What a strip computes does not depend on it. */
+static int64_t rows_at_once(const attention_job *job, int64_t heads, int64_t threads)
+{
+    int64_t rows = BOUND_ROWS;
+    if (head_floats(job->a->spec, job->n_kv) * (int64_t)sizeof(float) <= GROUP_BYTES) return TILE_ROWS;
+    while (rows > TILE_ROWS &&
+           (rows * job->dp > O_FLOATS || heads * oq_ceil_div(job->a->q.rows, rows) < TASKS_EACH * threads))
+        rows /= 2;
+    return rows;
+}
+
+/* Floats of a strip's rows of o. */
+static int64_t strip_floats(const bounded *b)
+{
+    return TILE_ROWS * oq_ceil_div(b->job->dp, TILE_COLS) * TILE_COLS;
+}
 
 static float norm_of_keys(const float *norms, int64_t n_panels)
 {
@@ -94,18 +117,25 @@ static float norm_of_keys(const float *norms, int64_t n_panels)
     return sqrtf(norm);
 }
 
-/* Queries into tiles; false: one's scores may be too large. */
-static bool load_bounded(bounded *b, float norm)
+/* Padded keys that any of the rows of a strip may see. */
+static int64_t end_of(const bounded *b, int64_t row)
+{
+    const int64_t last = oq_min_i64(row + TILE_ROWS, b->rows) - 1;
+    return padded_keys(oq_max_i64(0, visible(b->job, b->first + last)));
+}
+
+/* A strip's queries into tiles; false: one's scores may be too large. */
+static bool load_strip(bounded *b, int64_t first, float norm)
 {
     const attention_job *const job = b->job;
-    memset(b->q, 0, (size_t)(TILE_ROWS * job->dk) * sizeof *b->q);
-    for (int64_t i = 0; i < b->rows; i++) {
-        const uint16_t *const row = (const uint16_t *)oq_elem_row(&job->a->q, b->first + i) + b->head * job->d;
-        float *const to = b->q + i * 16;
+    float *const strip = b->q + first * job->dk;
+    memset(strip, 0, (size_t)(TILE_ROWS * job->dk) * sizeof *strip);
+    for (int64_t i = 0; i < oq_min_i64(TILE_ROWS, b->rows - first); i++) {
+        const uint16_t *const row = (const uint16_t *)oq_elem_row(&job->a->q, b->first + first + i) + b->head * job->d;
         vf squares = v_zero();
         for (int64_t c = 0; c < job->dk; c += 16) {
             const __m512i x = _mm512_maskz_loadu_epi16(first_bits(job->d - 2 * c), row + 2 * c);
-            _mm512_storeu_si512(to + c * TILE_ROWS, x);
+            _mm512_storeu_si512(strip + c * TILE_ROWS + i * 16, x);
             squares = _mm512_dpbf16_ps(squares, (__m512bh)x, (__m512bh)x);
         }
         if (!(sqrtf(v_sum(squares)) * norm * job->scale <= BOUND_MOST)) return false;
@@ -116,7 +146,7 @@ static bool load_bounded(bounded *b, float norm)
 typedef struct square { /* of scores that are to become weights */
     const float *s; /* [TILE_ROWS][TILE_COLS]; NULL: there is none */
     float *p;       /* [TILE_ROWS][16] pairs */
-    int64_t key;
+    int64_t row, key;
     uint32_t seen; /* of its keys, by every row; dealt out as weights are */
 } square;
 
@@ -167,21 +197,21 @@ OQ_INLINE void soften_rows(vf scale, const square *of, int64_t first, int64_t en
 
 static bool is_edge(const bounded *b, const square *of)
 {
-    return b->job->a->spec->causal && visible(b->job, b->first) < of->key + TILE_COLS;
+    return b->job->a->spec->causal && visible(b->job, b->first + of->row) < of->key + TILE_COLS;
 }
 
 /* A square of which each row sees other keys. */
 static void soften_edge(const bounded *b, const square *of)
 {
     for (int64_t i = 0; i < TILE_ROWS; i++) {
-        const uint32_t seen = deal(first_bits(visible(b->job, b->first + i) - of->key));
+        const uint32_t seen = deal(first_bits(visible(b->job, b->first + of->row + i) - of->key));
         soften_rows(v_set(b->job->scale), of, i, i + 1, of->seen & seen);
     }
 }
 
 /* s = q k, while the scores of `before` become weights, some rows after each step of the product: so few that the
  * processor sees products behind them and its tiles never wait. */
-static void score(const bounded *b, const float *k, float *s, const square *before)
+static void score(const bounded *b, const float *q, const float *k, float *s, const square *before)
 {
     const int64_t dk = b->job->dk;
     const vf scale = v_set(b->job->scale);
@@ -190,7 +220,7 @@ static void score(const bounded *b, const float *k, float *s, const square *befo
     if (rows_left && is_edge(b, before)) soften_edge(b, before), rows_left = false;
     oq_amx_load_sums(NULL, 0, 0, 1, 1);
     for (int64_t c = 0; c < dk; c += 16) {
-        OQ_AMX_STEP(oq_amx_dot_bf16, oq_amx_load, (const char *)(b->q + c * TILE_ROWS), 4 * OQ_AMX_DWORDS,
+        OQ_AMX_STEP(oq_amx_dot_bf16, oq_amx_load, (const char *)(q + c * TILE_ROWS), 4 * OQ_AMX_DWORDS,
                     oq_amx_pass, (const char *)(k + c * TILE_COLS), 4 * TILE_COLS, 1, 1);
         if (rows_left) soften_rows(scale, before, TILE_ROWS * c / dk, TILE_ROWS * (c + 16) / dk, seen);
     }
@@ -205,14 +235,15 @@ static uint32_t seen_of(const attention_job *job, int64_t key)
     return deal(seen);
 }
 
-/* Weights of all rows for keys [key, key + n). */
-static void weigh(bounded *b, const float *k, int64_t key, int64_t n)
+/* Weights of the rows from `row` on for keys [key, key + n). */
+static void weigh(bounded *b, const float *k, int64_t row, int64_t key, int64_t n)
 {
+    const int64_t dk = b->job->dk;
     square before = {.s = NULL};
     for (int64_t j = 0; j < n; j += TILE_COLS) {
         float *const s = b->s + j / TILE_COLS % 2 * SQUARE;
-        score(b, k + (key + j) * b->job->dk, s, &before);
-        before = (square){s, b->p + j * TILE_ROWS / 2, key + j, seen_of(b->job, key + j)};
+        score(b, b->q + row * dk, k + (key + j) * dk, s, &before);
+        before = (square){s, b->p + j * TILE_ROWS / 2, row, key + j, seen_of(b->job, key + j)};
     }
     if (is_edge(b, &before))
         soften_edge(b, &before);
@@ -221,15 +252,15 @@ static void weigh(bounded *b, const float *k, int64_t key, int64_t n)
 }
 
 /* sum += the rows of p, or = for the first keys: products with ones, 16 columns of the same. */
-static void add_sums(bounded *b, int64_t n, bool add)
+static void add_sums(const bounded *b, float *sum, int64_t n, bool add)
 {
     uint16_t ones[2 * 16 * VF];
     for (int64_t i = 0; i < 2 * 16 * VF; i++) ones[i] = 0x3f80; /* 1 */
-    oq_amx_load_sums((const char *)b->sum, 4 * VF, add, 1, 0);
+    oq_amx_load_sums((const char *)sum, 4 * VF, add, 1, 0);
     for (int64_t j = 0; j < n; j += TILE_COLS)
         OQ_AMX_STEP(oq_amx_dot_bf16, oq_amx_load, (const char *)(b->p + j * TILE_ROWS / 2), 4 * OQ_AMX_DWORDS,
                     oq_amx_load, (const char *)ones, 4 * VF, 1, 0);
-    oq_amx_store_sums((char *)b->sum, 4 * VF, 1, 0);
+    oq_amx_store_sums((char *)sum, 4 * VF, 1, 0);
 }
 
 /* o += p v, or = for the first keys. */
@@ -243,13 +274,13 @@ OQ_INLINE void add_square(float *o, const float *p, const float *v, int64_t n, b
     oq_amx_store_sums((char *)o, 4 * TILE_COLS, 1, wide);
 }
 
-static void add_values(bounded *b, const float *v, int64_t key, int64_t n)
+static void add_values(const bounded *b, float *to, const float *v, int64_t key, int64_t n)
 {
     const int64_t dp = b->job->dp;
     for (int64_t c = 0; c < dp; c += TILE_COLS) {
         const int64_t width = oq_min_i64(TILE_COLS, dp - c);
         const float *const from = v + (c * b->job->keys + key * width) / 2;
-        float *const o = b->o + c * TILE_ROWS;
+        float *const o = to + c * TILE_ROWS;
         if (width == TILE_COLS)
             add_square(o, b->p, from, n, key > 0, true);
         else
@@ -257,15 +288,16 @@ static void add_values(bounded *b, const float *v, int64_t key, int64_t n)
     }
 }
 
-static void store_bounded(const bounded *b)
+static void store_strip(const bounded *b, int64_t first)
 {
     const attention_job *const job = b->job;
     const bool bf16 = oq_elem_is_bf16(&job->a->o);
-    for (int64_t i = 0; i < b->rows; i++) {
-        const float sum = b->sum[i * VF];
+    const float *const strip = b->o + first / TILE_ROWS * strip_floats(b);
+    for (int64_t i = 0; i < oq_min_i64(TILE_ROWS, b->rows - first); i++) {
+        const float sum = b->sum[(first + i) * VF];
         const vf scale = v_set(sum == 0 ? 0.0f : 1.0f / sum);
-        const float *const o = b->o + i * TILE_COLS;
-        void *const to = oq_elem_row(&job->a->o, b->first + i);
+        const float *const o = strip + i * TILE_COLS;
+        void *const to = oq_elem_row(&job->a->o, b->first + first + i);
         for (int64_t c = 0; c < job->d; c += VF) {
             const vf x = v_load(o + c / TILE_COLS * SQUARE + c % TILE_COLS);
             v_put(to, bf16, b->head * job->d + c, job->d - c, v_mul(x, scale));
@@ -273,26 +305,38 @@ static void store_bounded(const bounded *b)
     }
 }
 
-/* Queries [first, first + rows) of a head, whose packed K and V these are; false: nothing was done, because a bound is
- * too large. */
-static bool attend_bounded(const attention_job *job, int64_t head, int64_t first, int64_t rows, const float *k,
-                           const float *v)
+/* Keys [key, key + most) for a strip, as far as it sees them. */
+static void attend_piece(bounded *b, int64_t row, const float *k, const float *v, int64_t key, int64_t most)
+{
+    const int64_t n = oq_min_i64(most, end_of(b, row) - key);
+    if (n <= 0) return;
+    weigh(b, k, row, key, n);
+    add_sums(b, b->sum + row * VF, n, key > 0);
+    add_values(b, b->o + row / TILE_ROWS * strip_floats(b), v, key, n);
+}
+
+/* Queries [first, first + rows) of a head, whose packed K and V these are. Returns a bit for each strip of TILE_ROWS that was
+ * left out: a bound is too large, or there are no bounds. */
+static uint32_t attend_bounded(const attention_job *job, int64_t head, int64_t first, int64_t rows, const float *k,
+                               const float *v)
 {
     bounded b;
-    const int64_t end = padded_keys(oq_max_i64(0, visible(job, first + rows - 1)));
-    if (job->a->bias || job->a->block_map || !(job->scale > 0) || end == 0) return false;
+    uint32_t left = 0;
+    if (job->a->bias || job->a->block_map || !(job->scale > 0)) return UINT32_MAX;
     b.job = job, b.head = head, b.first = first, b.rows = rows;
-    if (!load_bounded(&b, norm_of_keys(v + job->keys * job->dp / 2, end / TILE_COLS))) return false;
-    const int64_t step = padded_keys(oq_ceil_div(end, oq_ceil_div(end, BOUND_KEYS)));
+    for (int64_t row = 0; row < rows; row += TILE_ROWS) {
+        const int64_t end = end_of(&b, row);
+        const float norm = norm_of_keys(v + job->keys * job->dp / 2, end / TILE_COLS);
+        if (end == 0 || !load_strip(&b, row, norm)) left |= UINT32_C(1) << row / TILE_ROWS;
+    }
     tile_begin();
     oq_amx_configure(TILE_ROWS, OQ_AMX_DWORDS);
-    for (int64_t key = 0; key < end; key += step) {
-        const int64_t n = oq_min_i64(step, end - key);
-        weigh(&b, k, key, n);
-        add_sums(&b, n, key > 0);
-        add_values(&b, v, key, n);
-    }
+    const int64_t step = padded_keys(oq_ceil_div(job->keys, oq_ceil_div(job->keys, BOUND_KEYS)));
+    for (int64_t key = 0; key < job->keys; key += step)
+        for (int64_t row = 0; row < rows; row += TILE_ROWS)
+            if (!(left >> row / TILE_ROWS & 1)) attend_piece(&b, row, k, v, key, step);
     tile_end();
-    store_bounded(&b);
-    return true;
+    for (int64_t row = 0; row < rows; row += TILE_ROWS)
+        if (!(left >> row / TILE_ROWS & 1)) store_strip(&b, row);
+    return left;
 }

@@ -69,7 +69,7 @@ typedef struct attention_job {
     int64_t n_kv, keys;    /* plain and padded */
     int64_t kv_head;           /* first one of this group */
     float scale;               /* of scores, in base 2 */
-    int64_t n_blocks;          /* tasks of a head */
+    int64_t at_once, n_blocks; /* queries of a task; tasks of a head */
 } attention_job;
 
 static bool hidden(const attention_job *job, int64_t key)
@@ -370,22 +370,22 @@ static void store_outputs(const attention_job *job, const block *b)
 /* Blocks of queries whose keys are chosen are cut into tasks that do not reach over their edge. */
 enum { SPARSE = OQ_ATTENTION_SPARSE_BLOCK, SPARSE_TASKS = (SPARSE + Q_ROWS - 1) / Q_ROWS };
 
-static int64_t tasks_of_head(const oq_attention_args *a)
+static int64_t tasks_of_head(const oq_attention_args *a, int64_t at_once)
 {
     if (a->block_map) return oq_ceil_div(a->q.rows, SPARSE) * SPARSE_TASKS;
-    return oq_ceil_div(a->q.rows, Q_ROWS);
+    return oq_ceil_div(a->q.rows, at_once);
 }
 
 /* Queries [*first, + the result) of task i of a head. */
 static int64_t place(const attention_job *job, int64_t i, int64_t *first)
 {
     int64_t end = job->a->q.rows;
-    *first = i * Q_ROWS;
+    *first = i * job->at_once;
     if (job->a->block_map) {
         *first = i / SPARSE_TASKS * SPARSE + i % SPARSE_TASKS * Q_ROWS;
         end = oq_min_i64(end, (i / SPARSE_TASKS + 1) * SPARSE);
     }
-    return oq_min_i64(Q_ROWS, end - *first);
+    return oq_min_i64(job->at_once, end - *first);
 }
 
 /* Keys [first, end), in pieces of one size: no short last one. */
@@ -436,10 +436,12 @@ static void attend_task(void *user, int64_t i, int worker)
     int64_t first;
     const int64_t rows = place(job, i % job->n_blocks, &first);
     const float *k = packed_head(job, head / share - job->kv_head), *v = k + job->keys * job->dk;
+    uint32_t left = UINT32_MAX; /* strips of Q_ROWS */
 #if ATTENTION_BOUNDED
-    if (rows > 0 && attend_bounded(job, head, first, rows, k, v)) return;
+    if (rows > 0) left = attend_bounded(job, head, first, rows, k, v);
 #endif
-    if (rows > 0) attend_rows(job, head, first, rows, k, v);
+    for (int64_t at = 0; at < rows; at += Q_ROWS, left >>= 1)
+        if (left & 1) attend_rows(job, head, first + at, oq_min_i64(Q_ROWS, rows - at), k, v);
 }
 
 static void run(oq_device *device, const oq_attention_args *a)
@@ -449,7 +451,11 @@ static void run(oq_device *device, const oq_attention_args *a)
     attention_job job = {.a = a, .d = s->head_dim, .dk = row_dwords(s), .dp = padded_dim(s), .n_kv = a->k.rows};
     job.scale = a->scale * LOG2_E;
     job.keys = padded_keys(job.n_kv);
-    job.n_blocks = tasks_of_head(a);
+    job.at_once = Q_ROWS;
+#if ATTENTION_BOUNDED
+    if (!a->block_map) job.at_once = rows_at_once(&job, step * share, oq_pool_threads(device->pool));
+#endif
+    job.n_blocks = tasks_of_head(a, job.at_once);
     for (; job.kv_head < s->n_kv_heads; job.kv_head += step) {
         const int64_t n = oq_min_i64(step, s->n_kv_heads - job.kv_head);
         oq_pool_run(device->pool, n * (job.keys / TILE_COLS), pack_task, &job);
