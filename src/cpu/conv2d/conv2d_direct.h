@@ -16,11 +16,11 @@
 
 #include <string.h>
 
-#define LANES      64         /* bands, whatever the number of threads */
+#define LANES      64         /* bands, whatever the number of threads; where there are more of those, so many work */
 #define BAND_BYTES (384 << 10)
 #define BLOCK_COLS 96         /* output pixels of a block's row at most: a multiple of every tile height */
 #define BLOCK_ROWS 16         /* rows of a block at most */
-#define SPLIT      (2 * LANES) /* with fewer blocks than this, panels are shared out too */
+#define TASKS_EACH 2          /* with fewer blocks for each thread, panels are shared out too, and bands are filled again */
 
 typedef struct geometry { /* of one convolution over images of h x w */
     int64_t phases, taps_t, kh, kw; /* of each phase */
@@ -168,7 +168,7 @@ typedef struct conv_job {
     geometry g;
     int64_t frames, out_frames;
     int64_t down, across, shares, panels; /* blocks of a frame; tasks that share one block, and panels of each */
-    int64_t n_tasks, n_lanes;
+    int64_t n_tasks, n_lanes, n_workers;
 } conv_job;
 
 typedef struct block { /* of one task */
@@ -349,9 +349,9 @@ static void run_task(const conv_job *job, int64_t i, float *band)
 /* Tasks [lane * n / lanes, ...): neighbours, so that their weights and borders are still in the cache. */
 static void run_lane(void *user, int64_t lane, int worker)
 {
-    (void)worker;
     const conv_job *const job = user;
-    float *const band = (float *)job->a->scratch + lane * band_dwords(&job->g);
+    const int64_t own = job->n_workers <= LANES ? worker : lane; /* a worker's own band is still in its cache */
+    float *const band = (float *)job->a->scratch + own * band_dwords(&job->g);
     tile_begin();
     const int64_t end = (lane + 1) * job->n_tasks / job->n_lanes;
     for (int64_t i = lane * job->n_tasks / job->n_lanes; i < end; i++) run_task(job, i, band);
@@ -368,7 +368,8 @@ static void run(oq_device *device, const oq_conv2d_args *a)
     job.down = oq_ceil_div(job.g.grid_h, job.g.rows);
     job.across = oq_ceil_div(job.g.grid_w, job.g.cols);
     const int64_t blocks = a->batch * job.out_frames * job.down * job.across;
-    job.panels = oq_max_i64(1, job.g.n_panels / oq_max_i64(1, SPLIT / oq_max_i64(1, blocks)));
+    job.n_workers = oq_pool_threads(device->pool);
+    job.panels = oq_max_i64(1, job.g.n_panels / oq_max_i64(1, TASKS_EACH * job.n_workers / oq_max_i64(1, blocks)));
     job.shares = oq_ceil_div(job.g.n_panels, job.panels);
     job.n_tasks = blocks * job.shares;
     job.n_lanes = oq_min_i64(LANES, job.n_tasks);
