@@ -12,6 +12,7 @@
 #include "format/float4.h"
 #include "format/float8.h"
 #include "format/format_block.h"
+#include "format/format_int.h"
 
 #ifdef OQ_SPAN_BF16
 typedef uint16_t span_number;
@@ -291,6 +292,21 @@ static inline void columns_uint4fma(const oq_format *f, const oq_planes *planes,
     }
 }
 
+/* Codes of eight bits less their group's zero point, or 128, times its scale. Groups are of whole sixteens. */
+static inline void columns_int8(const oq_format *f, const oq_planes *planes, span_number *dst, int64_t row, int64_t first,
+                                int64_t count, int64_t k)
+{
+    const uint8_t *const code = (const uint8_t *)planes->plane[OQ_PLANE_DATA] + row * k;
+    const void *const zero = planes->plane[OQ_PLANE_ZERO];
+    const int64_t columns = f->block_k, groups = k / columns + (k % columns != 0);
+    for (int64_t i = first; i < first + count;) {
+        const int64_t g = i / columns, end = (g + 1) * columns < first + count ? (g + 1) * columns : first + count;
+        const f16x by = f16x_set(float_of_group(f, planes, OQ_PLANE_SCALE, row * groups + g)),
+                   from = f16x_set(zero ? (float)oq_int_zero(zero, 8, row, g, groups) : 128.0f);
+        for (; i < end; i += 16) span_put16(dst + i - first, f16x_mul(f16x_sub(f16x_u8(codes16(code + i)), from), by));
+    }
+}
+
 /* Columns from a multiple of 32 on, of rows and runs of whole 32; false: another format, or not so. */
 static inline bool span_groups(const oq_format *f, const oq_planes *planes, span_number *dst, int64_t row, int64_t first,
                                int64_t count, int64_t k)
@@ -307,6 +323,8 @@ static inline bool span_groups(const oq_format *f, const oq_planes *planes, span
         columns_nvfp4(planes, dst, row, first, count, k, global[row]);
     else if (f->decode_span == oq_format_uint4fma_g32.decode_span && f->block_k % 32 == 0)
         columns_uint4fma(f, planes, dst, row, first, count, k);
+    else if (f->int_bits == 8 && f->block_k % 16 == 0)
+        columns_int8(f, planes, dst, row, first, count, k);
     else
         return false;
     return true;
