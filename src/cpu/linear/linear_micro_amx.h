@@ -19,8 +19,26 @@ static void amx_end(void)
     oq_amx_end();
 }
 
+/* What this thread's next product fetches; nothing once it has begun. */
+static _Thread_local struct {
+    const char *from, *end;
+} amx_next;
+
+static void amx_ahead(const char *next, size_t bytes)
+{
+    amx_next.from = next;
+    amx_next.end = next + bytes;
+}
+
+/* A step's part of it: spread evenly, since loads of tiles wait behind many at once. */
+static inline __attribute__((always_inline)) const char *amx_fetch(const char *from, int64_t lines)
+{
+    for (int64_t i = 0; i < lines; i++) __builtin_prefetch(from + 64 * i, 0, 2);
+    return from + 64 * lines;
+}
+
 /* What an engine over these tiles has besides its table. */
-#define AMX_ENGINE .begin = amx_begin, .end = amx_end, .little = 256 << 10
+#define AMX_ENGINE .begin = amx_begin, .end = amx_end, .ahead = amx_ahead, .cached = 1280 << 10, .little = 256 << 10
 
 /* Dwords [0, count) of k, `depth` at a time, onto what c holds or as c. */
 #define AMX_PASS(name, dot)                                                                                  \
@@ -28,10 +46,15 @@ static void amx_end(void)
                                                                   int64_t count, int64_t depth, char *c,     \
                                                                   const int onto, const int tall)            \
     {                                                                                                        \
+        const char *next = amx_next.from;                                                                    \
+        const int64_t lines = ((amx_next.end - next) / 64 * depth + count - 1) / count;                      \
+        amx_next.end = next;                                                                                 \
         oq_amx_load_sums(c, AMX_NR_BYTES, onto, tall, 1);                                                    \
-        for (int64_t k = 0; k < count; k += depth)                                                           \
+        for (int64_t k = 0; k < count; k += depth) {                                                         \
+            next = amx_fetch(next, lines);                                                                   \
             OQ_AMX_STEP(dot, oq_amx_pass, a + 4 * k, lda, oq_amx_load, b + AMX_NR_BYTES * k, AMX_NR_BYTES,   \
                         tall, 1);                                                                            \
+        }                                                                                                    \
         oq_amx_store_sums(c, AMX_NR_BYTES, tall, 1);                                                         \
     }                                                                                                        \
                                                                                                              \
@@ -79,5 +102,29 @@ static void amx_end(void)
     AMX_PASS(name, dot)                                                                                      \
     AMX_EACH(AMX_MICRO, name)                                                                                \
     static const oq_panel_micro name[AMX_MR + 1] = {NULL, AMX_EACH(AMX_ENTRY, name)};
+
+/* Sums of a block of k, row by row under its factor onto c. */
+static inline void amx_add_scaled(float *c, const float *sum, const float *factor, int rows)
+{
+    enum { COLUMNS = AMX_NR_BYTES / 4 };
+    for (int r = 0; r < rows; r++, c += COLUMNS, sum += COLUMNS)
+        for (int i = 0; i < COLUMNS; i += 16)
+            _mm512_storeu_ps(c + i, _mm512_fmadd_ps(_mm512_set1_ps(factor[r]), _mm512_load_ps(sum + i), _mm512_loadu_ps(c + i)));
+}
+
+#define AMX_SCALED(name, n)                                                                                  \
+    static void name##_scaled_##n(const void *a, size_t lda, const void *b, int64_t rounds, void *c,         \
+                                  const float *factor)                                                       \
+    {                                                                                                        \
+        _Alignas(64) float sum[AMX_MR * AMX_NR_BYTES / 4];                                                   \
+        name##_rows(a, lda, b, rounds, sum, 0, n);                                                           \
+        amx_add_scaled(c, sum, factor, n);                                                                   \
+    }
+#define AMX_SCALED_ENTRY(name, n) name##_scaled_##n,
+
+/* The functions name_scaled_1 ... and their table `name_scaled`, of a table `name` of sums in f32. */
+#define AMX_SCALED_TABLE(name)                                                                               \
+    AMX_EACH(AMX_SCALED, name)                                                                               \
+    static const oq_panel_micro_scaled name##_scaled[AMX_MR + 1] = {NULL, AMX_EACH(AMX_SCALED_ENTRY, name)};
 
 #endif

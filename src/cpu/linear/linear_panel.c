@@ -217,17 +217,41 @@ static void multiply_scaled(const oq_panel_job *job, const char *b, char *c, int
     }
 }
 
-/* Rows [row, row + rows) by dwords [first, first + count) of a panel, decoded in b, onto c. */
-static void multiply_piece(const oq_panel_job *job, const char *b, char *c, int64_t panel, int64_t row,
-                           int64_t rows, int64_t first, int64_t count)
+/* Rows [row, row + rows) by dwords [first, first + count) of a panel. */
+typedef struct piece {
+    int64_t panel, row, rows, first, count;
+    const char *next; /* what of W comes next, and how much of it each tile fetches; NULL: not known */
+    size_t tile_bytes;
+} piece;
+
+/* W behind a piece, where it is multiplied as it lies there: `same` is the panel whose turn is next with these k, -1: none,
+ * `start` the first of the task. */
+static void find_next(const oq_panel_job *job, piece *now, int64_t same, int64_t start)
 {
     const oq_panel_engine *const e = job->engine;
+    const oq_panel_layout *const l = &job->layout;
+    const int64_t after = now->first + now->count;
+    const bool more = after < l->depth;
+    const int64_t panel = same >= 0 ? same : more ? start : oq_min_i64(now->panel + 1, l->n_panels - 1);
+    const int64_t first = same >= 0 ? now->first : more ? after : 0;
+    const size_t dword = (size_t)e->nr * 4;
+    now->next = job->panels + (size_t)panel * l->panel_bytes + (size_t)first * dword;
+    now->tile_bytes =
+        (size_t)(oq_min_i64(l->chunk, l->depth - first) / oq_ceil_div(now->rows, e->mr)) * dword;
+}
+
+/* A piece, decoded in b, onto c. */
+static void multiply_piece(const oq_panel_job *job, const char *b, char *c, const piece *now)
+{
+    const oq_panel_engine *const e = job->engine;
+    const int64_t row = now->row, rows = now->rows, first = now->first, count = now->count;
     const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
     for (int64_t i = 0, n; i < rows; i += n) {
         char *const at = c + (size_t)(i * e->nr) * 4;
         n = oq_ceil_div(rows - i, oq_ceil_div(rows - i, e->mr)); /* tiles of nearly one height */
+        if (now->next) e->ahead(now->next + (size_t)(i / e->mr) * now->tile_bytes, now->tile_bytes);
         if (job->scaled)
-            multiply_scaled(job, b, at, panel, row + i, n, first, count);
+            multiply_scaled(job, b, at, now->panel, row + i, n, first, count);
         else if (e->grouped)
             e->grouped[n](a + (size_t)i * job->lda, job->lda, b,
                           count / oq_panel_group_dwords(&job->layout.group), at, &job->layout.group);
@@ -249,7 +273,7 @@ static void multiply(void *user, int64_t task, int worker)
     const int64_t rows = oq_min_i64(job->block, job->rows - row), depth = job->layout.depth,
                   chunk = job->layout.chunk;
     _Alignas(64) char buffer[OQ_PANEL_CHUNK * OQ_PANEL_MAX_NR * 4];
-    _Alignas(64) char c[OQ_PANEL_GROUP * OQ_PANEL_ROWS * OQ_PANEL_MAX_NR * 4];
+    _Alignas(64) char c[OQ_PANEL_MAX_SUMS * OQ_PANEL_MAX_NR * 4];
     const size_t c_bytes = (size_t)(rows * e->nr) * 4; /* of one panel */
     if (job->few || job->scaled || e->grouped) memset(c, 0, (size_t)panels * c_bytes);
     for (int64_t p = 0; job->few && p < panels; p++)
@@ -259,8 +283,10 @@ static void multiply(void *user, int64_t task, int worker)
         const int64_t count = oq_min_i64(chunk, depth - first);
         for (int64_t p = 0; p < panels; p++) {
             const int64_t at = panel_of(job, panel, run, p);
-            multiply_piece(job, e->decode(job, buffer, at, first, count), c + (size_t)p * c_bytes, at, row,
-                           rows, first, count);
+            piece now = {.panel = at, .row = row, .rows = rows, .first = first, .count = count};
+            if (e->ahead && job->layout.element * (size_t)e->step == 4)
+                find_next(job, &now, p + 1 < panels ? panel_of(job, panel, run, p + 1) : -1, panel);
+            multiply_piece(job, e->decode(job, buffer, at, first, count), c + (size_t)p * c_bytes, &now);
         }
     }
     if (e->end) e->end();
@@ -335,11 +361,17 @@ void oq_panel_cut(oq_panel_job *job, int threads)
     const int64_t most = glu ? OQ_PANEL_GROUP / 2 : OQ_PANEL_GROUP;
     /* what costs more to decode is decoded for as many rows as a panel's sums have room for */
     const int64_t taller = is_canonical(job->engine) ? most : 1;
+    const size_t cached = job->engine->cached ? job->engine->cached : A_CACHED;
+    const int64_t fit = (int64_t)(cached / job->lda) / mr * mr;
+    const int64_t rows =
+        job->engine->cached ? oq_max_i64(OQ_PANEL_ROWS, oq_min_i64(fit, OQ_PANEL_SUPER)) : OQ_PANEL_ROWS;
     job->units = glu ? job->layout.n_panels / 2 : job->layout.n_panels;
-    job->block = even_part(job->rows, taller * OQ_PANEL_ROWS, mr);
+    job->block = even_part(job->rows, taller > 1 ? taller * OQ_PANEL_ROWS : rows, mr);
     const size_t bytes = (size_t)job->block * job->lda;
-    const bool many = bytes > A_CACHED || bytes < job->engine->little;
+    const bool many = bytes > cached || bytes < job->engine->little;
     job->group = many ? most / taller : 1;
+    if (job->engine->stream && bytes > cached)
+        job->group = oq_max_i64(OQ_PANEL_MAX_SUMS / (glu ? 2 : 1) / job->block, 1);
     const int64_t wanted = threads > 1 ? TASKS_PER_THREAD * threads : 1;
     while (job->group > 1 && oq_panel_tasks(job) < wanted) job->group /= 2;
     while (job->block >= 2 * LEAST_TILES * mr && oq_panel_tasks(job) < wanted)

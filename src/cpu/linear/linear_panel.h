@@ -14,7 +14,10 @@ enum {
     OQ_PANEL_CHUNK = 256,  /* dwords of A per call: a decoded piece of a panel is then at most 32 KB */
     OQ_PANEL_ROWS = 192,   /* rows of y per task at most; a multiple of every mr */
     OQ_PANEL_GROUP = 4,    /* panels per task at most */
+    OQ_PANEL_SUMS = OQ_PANEL_ROWS * OQ_PANEL_GROUP, /* rows of sums of a panel that a task has room for */
+    OQ_PANEL_MAX_SUMS = 4 * OQ_PANEL_SUMS,          /* of an engine that says so */
     OQ_PANEL_FEW = 16,     /* rows of x at most that are few */
+    OQ_PANEL_ANY_AMX_FEW = 11, /* rows of x at most that codes without a way of their own meet as f32 where there are tiles */
     OQ_PANEL_BLOCK_K = 128, /* k under one scale where there are several */
     OQ_PANEL_SUPER = 768   /* rows of x that are prepared at once; bounds the scratch */
 };
@@ -58,6 +61,12 @@ typedef struct oq_panel_engine {
     const oq_panel_micro_grouped *grouped;
     oq_panel_group (*group_of)(const oq_linear_spec *spec);
     void (*begin)(void), (*end)(void); /* around the microkernel's calls of one task; NULL: nothing to set up */
+    bool stream; /* a canonical engine whose products are so fast that x comes too slowly from beyond L2: a task takes as
+                    many panels as OQ_PANEL_MAX_SUMS has room for, chunk by chunk of x */
+    /* So many bytes the next call of the microkernel fetches into L2 while it multiplies: for products that are faster than
+     * memory. NULL: it cannot. */
+    void (*ahead)(const char *next, size_t bytes);
+    size_t cached; /* bytes of A that stay in L2 from panel to panel: blocks of rows are as tall as that. 0: what most have */
     size_t little; /* fewer bytes of A than this: a task takes several panels, since setting up costs as much as products */
     /* Row `row` of x (0 is the job's first) into job->a and job->row_scale. */
     void (*prologue)(const oq_panel_job *job, int64_t row);
@@ -184,6 +193,7 @@ OQ_PANEL_ENGINE_DECLARE(i8_avxvnni);
 OQ_PANEL_ENGINE_DECLARE(i8_avx512vnni);
 OQ_PANEL_ENGINE_DECLARE(bf16_amx);
 OQ_PANEL_ENGINE_DECLARE(i8_amx);
+OQ_PANEL_ENGINE_DECLARE(any_amx);
 OQ_PANEL_ENGINE_DECLARE(f32_neon);
 OQ_PANEL_ENGINE_DECLARE(any_neon);
 OQ_PANEL_ENGINE_DECLARE(i8_neon);
@@ -214,6 +224,10 @@ static inline bool oq_panel_fixed_pays(const oq_device *device)
 
 /* Does a product of m rows of BF16 round weights to bf16 once? Fewer keep what they are. */
 bool oq_panel_any_pairs_rounds(const oq_linear_spec *spec, int64_t m);
+
+/* The kernel that does a product of m rows of x in place of any_amx; NULL: tiles do it, and round weights to bf16 once. */
+const oq_linear_kernel *oq_panel_any_amx_hands_to(const oq_device *device, const oq_linear_spec *spec, const oq_dtype *x,
+                                                  int64_t m);
 
 /* The engine of many rows in fixed point, and what it hands on (rows of F32, few rows). */
 bool oq_panel_whole_avx512vnni_takes(const oq_linear_spec *spec);
@@ -267,6 +281,15 @@ static inline bool oq_panel_any(const oq_linear_spec *spec)
     const bool groups = s->act_scale == OQ_ACT_DYNAMIC_GROUP || oq_act_is_mx(s->act_scale) ||
                         s->act_scale == OQ_ACT_STATIC_NVFP4 || s->act_scale == OQ_ACT_DYNAMIC_MX_DUAL;
     return s->weight->decode_span && (!s->act || groups) && oq_panel_fits(spec);
+}
+
+/* Those of them that bf16 pairs multiply, once rounded; x BF16, or codes under powers of two. What has no scales is no code:
+ * it would lose what it holds. */
+static inline bool oq_panel_any_codes(const oq_linear_spec *spec)
+{
+    const oq_scheme *const s = &spec->scheme;
+    const bool coded = s->weight->block || s->weight->planes & 1u << OQ_PLANE_SCALE;
+    return coded && oq_panel_any(spec) && (!s->act || oq_act_is_mx(s->act_scale));
 }
 
 /* Exact in int32: 128 * 128 * k stays below 2^31. */
