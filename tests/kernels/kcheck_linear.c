@@ -169,12 +169,26 @@ static bool rounds(const oq_device *device, const oq_linear_kernel *kernel, cons
                    const oq_dtype *x, int64_t m, double loss)
 {
 #if defined(__x86_64__) || defined(__aarch64__)
+    if (x == &oq_dtype_bf16 && strstr(kernel->name, "_wany_abf16_amx")) return true;
     if (x == &oq_dtype_bf16 &&
         (strstr(kernel->name, "_wany_abf16_") || (hands_to_pairs(device, kernel) && !(loss > 0))))
         return oq_panel_any_pairs_rounds(spec, m);
 #endif
     (void)device, (void)kernel, (void)spec, (void)x, (void)m, (void)loss;
     return false;
+}
+
+/* The kernel whose arithmetic a product has: the one that does it in place of `kernel`, or that itself. */
+static const oq_linear_kernel *does(const oq_device *device, const oq_linear_kernel *kernel,
+                                    const oq_linear_spec *spec, const oq_dtype *x, int64_t m)
+{
+#if defined(__x86_64__)
+    const bool hands_on = strstr(kernel->name, "_wany_abf16_amx");
+    const oq_linear_kernel *const other = hands_on ? oq_panel_any_amx_hands_to(device, spec, x, m) : NULL;
+    if (other) return other;
+#endif
+    (void)device, (void)spec, (void)x, (void)m;
+    return kernel;
 }
 
 /* As a backend asks: for schemes that are not bare, only those that take them. */
@@ -198,9 +212,10 @@ static void check_shape(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel,
               oq_scheme_is_bare(scheme) && scheme->act_scale != OQ_ACT_DYNAMIC_GROUP;
     kc_linear_weight(kc, &rng, &p, class, all_codes);
     kc_linear_input(kc, &rng, &p, class, variant);
-    p.loss = fixed_loss(kc->device, kernel, &p.spec, p.x.t.dtype, p.s.m, &p.run, &p.times);
+    const oq_linear_kernel *const doing = does(kc->device, kernel, &p.spec, p.x.t.dtype, p.s.m);
+    p.loss = fixed_loss(kc->device, doing, &p.spec, p.x.t.dtype, p.s.m, &p.run, &p.times);
     if (level && p.loss > 0) kc_linear_level(kc, &p);
-    p.rounded = rounds(kc->device, kernel, &p.spec, p.x.t.dtype, p.s.m, p.loss);
+    p.rounded = rounds(kc->device, doing, &p.spec, p.x.t.dtype, p.s.m, p.loss);
     kc_linear_expect(kc, &p);
     p.packed = kc_buf_new(kc, kernel->packed_bytes(&p.spec), 0);
     p.scratch = kc_buf_new(kc, kernel->scratch_bytes(&p.spec, p.s.m), 0);

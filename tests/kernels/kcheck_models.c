@@ -3,7 +3,8 @@
 #include "kernels/kcheck.h"
 
 extern const oq_linear_kernel oq_linear_wbf16_abf16_amx_model, oq_linear_wfp8_abf16_amx_model,
-    oq_linear_wfp8_afp8_amx_model, oq_linear_wi8_abf16_amx_model, oq_linear_wi8_ai8_amx_model;
+    oq_linear_wfp8_afp8_amx_model, oq_linear_wi8_abf16_amx_model, oq_linear_wi8_ai8_amx_model,
+    oq_linear_wany_abf16_amx_model;
 extern const oq_attention_kernel oq_attention_amx_model;
 extern const oq_conv2d_kernel oq_conv2d_wbf16_amx_model;
 
@@ -14,6 +15,7 @@ static const oq_linear_kernel *const linear_models[] = {
     &oq_linear_wfp8_afp8_amx_model,
     &oq_linear_wi8_abf16_amx_model,
     &oq_linear_wi8_ai8_amx_model,
+    &oq_linear_wany_abf16_amx_model,
 #endif
     NULL,
 };

@@ -34,6 +34,7 @@ extern const oq_linear_kernel oq_linear_wfp8_abf16_amx;
 extern const oq_linear_kernel oq_linear_wi8_abf16_amx;
 extern const oq_linear_kernel oq_linear_wfp8_afp8_amx;
 extern const oq_linear_kernel oq_linear_wi8_ai8_amx;
+extern const oq_linear_kernel oq_linear_wany_abf16_amx;
 extern const oq_linear_kernel oq_linear_wi8_ai8_avx512vnni;
 extern const oq_linear_kernel oq_linear_wi8_ai8_avxvnni;
 extern const oq_linear_kernel oq_linear_wi8_ai8_avx2;

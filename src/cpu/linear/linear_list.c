@@ -25,6 +25,7 @@ const oq_linear_kernel *const oq_cpu_linear_list[] = {
     &oq_linear_wfp8_af32_avx2,
     &oq_linear_wfp8_afp8_avx2,
     &oq_linear_wi8_af32_avx2,
+    &oq_linear_wany_abf16_amx,
     &oq_linear_wany_ai16_avx512vnni,
     &oq_linear_wany_abf16_avx512bf16,
     &oq_linear_wcode_ai16_avx512vnni,
