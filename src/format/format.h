@@ -60,6 +60,9 @@ typedef struct oq_format {
     int32_t block_n, block_k;
     int32_t int_bits; /* of one code of an integer format in groups (int4z_g32: 4); 0: another kind of format */
     const oq_dtype *scale_type; /* of plane SCALE (and of ZERO where that has floats) in 16 bits; NULL: as the format says */
+    /* The block_n rows under one scale (of each column) stand apart: rows r, r + m, r + 2 m ... of m = ceil(n / block_n). Rows of it
+     * are no weight of their own, and two of it are none together. */
+    bool    spread;
     bool    flat; /* blocks are runs of the flattened matrix: they cross from row to row */
     /* 0: plane unused; SIZE_MAX: does not fit into a size_t. */
     size_t (*plane_bytes)(const struct oq_format *f, oq_plane plane, int64_t n, int64_t k);
@@ -160,6 +163,14 @@ OQ_AFFINE_FORMATS(OQ_INT_FORMAT_DECLARE)
 typedef enum oq_affine { OQ_AFFINE_FMA, OQ_AFFINE_ZF, OQ_AFFINE_SUM } oq_affine;
 /* group 0: one scale per row. NULL: there is none of these numbers. */
 const oq_format *oq_format_affine(oq_affine kind, int bits, int group, const oq_dtype *scale);
+
+/* uint<b>zf of b = 1, 2, 3, 4, 8 with SCALE and ZERO [ceil(n/g), k], spread: row r of W has row r % ceil(n/g) of them. uint4zf_s64 ... */
+#define OQ_SPREAD_GROUPS(X, name) OQ_INT_SCALES(X, name##_s32) OQ_INT_SCALES(X, name##_s64) OQ_INT_SCALES(X, name##_s128)
+#define OQ_SPREAD_FORMATS(X)                                                                                           \
+    OQ_SPREAD_GROUPS(X, uint1zf) OQ_SPREAD_GROUPS(X, uint2zf) OQ_SPREAD_GROUPS(X, uint3zf)                             \
+    OQ_SPREAD_GROUPS(X, uint4zf) OQ_SPREAD_GROUPS(X, uint8zf)
+OQ_SPREAD_FORMATS(OQ_INT_FORMAT_DECLARE)
+const oq_format *oq_format_spread(int bits, int64_t group, const oq_dtype *scale); /* NULL: there is none */
 
 /* Floats of 2 to 8 bits without infinities and NaN: e<e>m<m>fn with a sign, number * scale; e<e>m<m>fnu without one and with ZERO,
  * number * scale + zero, rounded once. DATA as in int<b>; SCALE and ZERO f32 [n, ceil(k/g)] or (channel) [n]. Are read alone.

@@ -32,9 +32,10 @@ const oq_format *const oq_format_list[] = {
 #undef ENTRY
 #define ENTRY(name) &oq_format_##name,
             OQ_INT4F_FORMATS(ENTRY) OQ_INT_FORMATS(ENTRY) OQ_WHOLE_FORMATS(ENTRY) OQ_AFFINE_FORMATS(ENTRY)
+                OQ_SPREAD_FORMATS(ENTRY)
 #define ENTRY_FN(E, M)  OQ_MINI_GROUPS(ENTRY, e##E##m##M##fn)
 #define ENTRY_FNU(E, M) OQ_MINI_GROUPS(ENTRY, e##E##m##M##fnu)
-                OQ_MINI_SIGNED(ENTRY_FN) OQ_MINI_UNSIGNED(ENTRY_FNU)
+                    OQ_MINI_SIGNED(ENTRY_FN) OQ_MINI_UNSIGNED(ENTRY_FNU)
 #undef ENTRY_FN
 #undef ENTRY_FNU
 #undef ENTRY
@@ -121,6 +122,17 @@ const oq_format *oq_format_affine(oq_affine kind, int bits, int group, const oq_
     for (size_t i = 0; oq_format_list[i]; i++) {
         const oq_format *f = oq_format_list[i];
         if (strcmp(f->kernel_name, word) == 0 && f->block_k == group && has_scales(f, scale)) return f;
+    }
+    return NULL;
+}
+
+const oq_format *oq_format_spread(int bits, int64_t group, const oq_dtype *scale)
+{
+    char word[32];
+    snprintf(word, sizeof word, "uint%dzf_spread", bits);
+    for (size_t i = 0; oq_format_list[i]; i++) {
+        const oq_format *f = oq_format_list[i];
+        if (strcmp(f->kernel_name, word) == 0 && f->block_n == group && has_scales(f, scale)) return f;
     }
     return NULL;
 }

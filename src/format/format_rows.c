@@ -23,7 +23,7 @@ bool oq_format_rows_separable(const oq_format *f, int64_t first, int64_t n, int6
 {
     const bool nested = f->flat && f->planes & 1u << OQ_PLANE_GLOBAL; /* blocks of blocks, behind a map */
     if (first < 0 || n < 1 || first > whole - n) return false;
-    if (nested) return n == whole;
+    if (nested || f->spread) return n == whole;
     return is_edge(f, first, whole, k) && is_edge(f, first + n, whole, k);
 }
 

@@ -43,8 +43,10 @@ typedef struct layer {
     oq_env *env;
     const oq_ckpt *ckpt;
     const char *name;
-    int64_t n, k, bits, group, rows; /* rows of the matrix of groups */
-    bool as_float;                   /* the bytes of the codes stand there under a type of floats */
+    int64_t n, k, bits, group,
+        rows;      /* rows of the matrix of groups: groups, or (axis 0) numbers of a group */
+    bool across;   /* axis 0: a group is a column of that matrix */
+    bool as_float; /* the bytes of the codes stand there under a type of floats */
     const oq_ckpt_tensor *codes, *scale, *zero;
 } layer;
 
@@ -71,6 +73,24 @@ static void make_codes(void *dst, const oq_plane_source *self, int64_t n, int64_
             memcpy(&unit, self->tensor->data + (size_t)at * each, each);
             oq_code_put((uint8_t *)dst + r * row_bytes, c, (int)bits, unit >> shift & ((1u << bits) - 1u));
         }
+}
+
+/* Axis 0, whose matrix is W cut into `group` runs of whole rows: arg[0] bits, arg[1] columns of the matrix, arg[2] rows of units */
+static void make_across_codes(void *dst, const oq_plane_source *self, int64_t n, int64_t k)
+{
+    const int64_t bits = self->arg[0], columns = self->arg[1], step = self->arg[2],
+                  row_bytes = (k * bits + 7) / 8;
+    const size_t each = bits == 3 ? 4 : 1;
+    memset(dst, 0, (size_t)(n * row_bytes));
+    for (int64_t r = 0; r < n; r++) {
+        const int64_t row = r * k / columns, first = r * k % columns;
+        const int64_t shift = bits * (codes_per_unit(bits) - 1 - row / step);
+        for (int64_t c = 0; c < k; c++) {
+            uint32_t unit = 0;
+            memcpy(&unit, self->tensor->data + (size_t)(row % step * columns + first + c) * each, each);
+            oq_code_put((uint8_t *)dst + r * row_bytes, c, (int)bits, unit >> shift & ((1u << bits) - 1u));
+        }
+    }
 }
 
 /* arg[0] columns of a group, arg[1] those of a group of the format, 0: a row */
@@ -165,6 +185,16 @@ static oq_status refuse_coded(const layer *l, const char *suffix)
                    l->name, suffix);
 }
 
+static oq_status read_across(layer *l)
+{
+    l->rows = l->group;
+    if (oq_format_spread((int)l->bits, l->group, &oq_dtype_f32) && l->n % l->group == 0) return OQ_OK;
+    return oq_fail(
+        l->env, OQ_E_UNSUPPORTED,
+        "layer '%s' has groups of %lld across its %lld rows; 32, 64 and 128 that divide them are read",
+        l->name, (long long)l->group, (long long)l->n);
+}
+
 static oq_status read_meaning(layer *l)
 {
     int64_t axis, as_float;
@@ -178,12 +208,11 @@ static oq_status read_meaning(layer *l)
     l->group = l->k; /* it has no tensor for "none" */
     if (oq_scaled_find(l->ckpt, l->name, "group_size")) OQ_TRY(read_number(l, "group_size", &l->group));
     l->as_float = as_float != 0;
-    if (axis != 1)
-        return oq_fail(
-            l->env, OQ_E_UNSUPPORTED,
-            "layer '%s' has groups across rows (axis %lld), which are not in this build yet; those along "
-            "rows (axis 1) are",
-            l->name, (long long)axis);
+    l->across = axis == 0;
+    if (axis != 0 && axis != 1)
+        return oq_fail(l->env, OQ_E_FORMAT, "layer '%s' has groups along axis %lld; there are 0 and 1",
+                       l->name, (long long)axis);
+    if (l->across) return read_across(l);
     if (l->group < 1 || l->k % l->group || (l->group != l->k && l->group % 16))
         return oq_fail(l->env, OQ_E_UNSUPPORTED,
                        "layer '%s' has groups of %lld over %lld columns; multiples of 16 that divide them "
@@ -196,6 +225,12 @@ static oq_status read_meaning(layer *l)
 
 /* ---- checks ------------------------------------------------------------------------------------------------ */
 
+/* Columns of the matrix of groups. */
+static int64_t matrix_columns(const layer *l)
+{
+    return l->across ? l->n / l->group * l->k : l->group;
+}
+
 static int64_t unit_rows(const layer *l)
 {
     return oq_ceil_div(l->rows, codes_per_unit(l->bits));
@@ -206,7 +241,7 @@ static oq_status check_codes(const layer *l)
     const oq_ckpt_tensor *t = l->codes;
     const oq_dtype *plain = l->bits == 3 ? &oq_dtype_i32 : &oq_dtype_u8;
     const bool typed = l->as_float ? t->dtype && t->dtype->floating : t->dtype == plain;
-    const int64_t bytes = unit_rows(l) * l->group * (l->bits == 3 ? 4 : 1);
+    const int64_t bytes = unit_rows(l) * matrix_columns(l) * (l->bits == 3 ? 4 : 1);
     const bool whole = l->bits == 3 || l->rows % codes_per_unit(l->bits) == 0;
     const bool shaped = t->n_dims == 2 && t->dim[0] == unit_rows(l) && whole && (int64_t)t->bytes == bytes;
     if (typed && shaped) return OQ_OK;
@@ -215,7 +250,8 @@ static oq_status check_codes(const layer *l)
         "tensor '%s' has %lld elements of %s in %d dimensions; [%lld, %lld] codes of %lld bits in groups of "
         "%lld need [%lld, %lld] of %s",
         t->name, (long long)t->elems, t->type_name, t->n_dims, (long long)l->n, (long long)l->k,
-        (long long)l->bits, (long long)l->group, (long long)unit_rows(l), (long long)l->group, plain->name);
+        (long long)l->bits, (long long)l->group, (long long)unit_rows(l), (long long)matrix_columns(l),
+        plain->name);
 }
 
 static oq_status check_numbers(const layer *l, const oq_ckpt_tensor *t, const char *suffix, bool scale)
@@ -223,10 +259,11 @@ static oq_status check_numbers(const layer *l, const oq_ckpt_tensor *t, const ch
     if (!t)
         return oq_fail(l->env, OQ_E_FORMAT, "tensor '%s.%s' is missing beside '%s'", l->name, suffix,
                        l->codes->name);
-    if (t->n_dims != 2 || t->dim[0] != l->rows || t->dim[1] != 1)
+    const int64_t down = l->across ? 1 : l->rows, along = l->across ? matrix_columns(l) : 1;
+    if (t->n_dims != 2 || t->dim[0] != down || t->dim[1] != along)
         return oq_fail(l->env, OQ_E_FORMAT,
-                       "tensor '%s' has %lld values in %d dimensions, its layer needs [%lld, 1]", t->name,
-                       (long long)t->elems, t->n_dims, (long long)l->rows);
+                       "tensor '%s' has %lld values in %d dimensions, its layer needs [%lld, %lld]", t->name,
+                       (long long)t->elems, t->n_dims, (long long)down, (long long)along);
     OQ_TRY(oq_group_scale_values(l->env, t));
     return scale ? oq_scale_not_below_zero(l->env, t, "HQQ") : OQ_OK;
 }
@@ -258,23 +295,36 @@ static int64_t format_columns(const layer *l)
     return 16;
 }
 
+static void claim_meaning(const layer *l, oq_part_source *out)
+{
+    char word[32];
+    int n = 0;
+    for (size_t i = 0; n < OQ_MAX_BESIDE && oq_csv_word(MEANS, i, word, sizeof word); i++) {
+        const oq_ckpt_tensor *t = oq_scaled_find(l->ckpt, l->name, word);
+        if (t) out->beside[n++] = t;
+    }
+}
+
 static void fill(const layer *l, oq_part_source *out)
 {
     const int64_t columns = format_columns(l);
-    char word[32];
-    int n = 0;
     *out = (oq_part_source){.format =
                                 oq_format_affine(OQ_AFFINE_ZF, (int)l->bits, (int)columns, l->scale->dtype)};
+    if (l->across) {
+        out->format = oq_format_spread((int)l->bits, l->group, l->scale->dtype);
+        out->plane[OQ_PLANE_DATA] = (oq_plane_source){
+            .tensor = l->codes, .make = make_across_codes, .arg = {l->bits, matrix_columns(l), unit_rows(l)}};
+        out->plane[OQ_PLANE_SCALE].tensor = l->scale, out->plane[OQ_PLANE_ZERO].tensor = l->zero;
+        claim_meaning(l, out);
+        return;
+    }
     out->plane[OQ_PLANE_DATA] =
         (oq_plane_source){.tensor = l->codes, .make = make_codes, .arg = {l->bits, l->group, unit_rows(l)}};
     out->plane[OQ_PLANE_SCALE] =
         (oq_plane_source){.tensor = l->scale, .make = make_numbers, .arg = {l->group, columns}};
     out->plane[OQ_PLANE_ZERO] =
         (oq_plane_source){.tensor = l->zero, .make = make_numbers, .arg = {l->group, columns}};
-    for (size_t i = 0; n < OQ_MAX_BESIDE && oq_csv_word(MEANS, i, word, sizeof word); i++) {
-        const oq_ckpt_tensor *t = oq_scaled_find(l->ckpt, l->name, word);
-        if (t) out->beside[n++] = t;
-    }
+    claim_meaning(l, out);
 }
 
 static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt, const char *name,
@@ -320,7 +370,7 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
 
 const oq_dialect oq_dialect_hqq = {
     .name = "hqq",
-    .help = "HQQ's W_q of 1, 2, 3, 4 and 8 bits with scale and zero per group along rows",
+    .help = "HQQ's W_q of 1, 2, 3, 4 and 8 bits with scale and zero per group, along rows or across them",
     .method = &oq_method_hqq,
     .detect = detect,
     .read = oq_declared_read,

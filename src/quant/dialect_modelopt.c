@@ -74,6 +74,9 @@ static const algorithm_row algorithms[] = {
                .act_scale = OQ_ACT_STATIC_TENSOR,
                .act = &oq_dtype_f8_e4m3}},
     {.name = "MXFP8", .block = {.kind = OQ_BLOCK_MXFP8}},
+    /* Of MXFP4_DEFAULT_CFG: x too in dynamic groups of 32. The name is all that the file says. */
+    {.name = "MXFP4",
+     .block = {.kind = OQ_BLOCK_MXFP4, .names = &mxfp4_names, .act_scale = OQ_ACT_DYNAMIC_MX_CEIL}},
 };
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
@@ -110,7 +113,7 @@ static oq_status find_algorithm(oq_env *env, const oq_declared *declared, const 
     return oq_fail(env, OQ_E_UNSUPPORTED,
                    "layer '%s': quant_algo '%s' is not in this build yet; FP8, FP8_PER_CHANNEL_PER_TOKEN, "
                    "FP8_PB_WO, W8A8_SQ_PER_CHANNEL, W8A16, W4A16_AWQ, W4A8_AWQ, NVFP4, NVFP4_AWQ, NVFP4_SVD, "
-                   "W4A16_NVFP4, W4A8_NVFP4_FP8, W4A8_MXFP4_FP8 and MXFP8 are",
+                   "W4A16_NVFP4, W4A8_NVFP4_FP8, W4A8_MXFP4_FP8, MXFP4 and MXFP8 are",
                    name, algo ? algo : "(none)");
 }
 

@@ -14,8 +14,8 @@ static const oq_method_option options[] = {
 
 const oq_method oq_method_hqq = {
     .name = "hqq",
-    .help =
-        "HQQ checkpoints: weights of 1, 2, 3, 4 and 8 bits in groups along rows, zero points that are floats",
+    .help = "HQQ checkpoints: weights of 1, 2, 3, 4 and 8 bits in groups along rows or across them, zero "
+            "points that are floats",
     .options = options,
     .serialized = true,
     .tolerated = "*",

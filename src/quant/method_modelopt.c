@@ -27,6 +27,7 @@ static const struct {
     {"INT4_AWQ", &oq_method_modelopt},
     {"W4A8_AWQ", &oq_method_modelopt},
     {"W4A8_MXFP4_FP8", &oq_method_modelopt},
+    {"MXFP4", &oq_method_modelopt},
     {"MXFP8", &oq_method_modelopt_mxfp8},
     {"MIXED_PRECISION", &oq_method_modelopt_mixed},
 };
@@ -36,7 +37,7 @@ static const oq_method_option options[] = {
      .type = OQ_METHOD_CHOICE,
      .choices = "FP8,FP8_PER_CHANNEL_PER_TOKEN,FP8_PB_WO,W8A8_SQ_PER_CHANNEL,W8A16,W4A16_AWQ,INT4_AWQ,W4A8_"
                 "AWQ,NVFP4,W4A16_NVFP4,"
-                "NVFP4_AWQ,NVFP4_SVD,W4A8_NVFP4_FP8,W4A8_MXFP4_FP8,MXFP8,MIXED_PRECISION",
+                "NVFP4_AWQ,NVFP4_SVD,W4A8_NVFP4_FP8,W4A8_MXFP4_FP8,MXFP4,MXFP8,MIXED_PRECISION",
      .help = "the producer's algorithm"},
     {.name = "group_size",
      .type = OQ_METHOD_INT,
@@ -160,6 +161,7 @@ static const struct {
     {"W4A16_NVFP4", &oq_format_nvfp4, NULL, OQ_ACT_NONE},
     {"W4A8_NVFP4_FP8", &oq_format_nvfp4, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
     {"W4A8_MXFP4_FP8", &oq_format_mxfp4, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_TOKEN},
+    {"MXFP4", &oq_format_mxfp4, &oq_dtype_f4_e2m1, OQ_ACT_DYNAMIC_MX_CEIL},
     {"MXFP8", &oq_format_mxfp8, &oq_dtype_f8_e4m3, OQ_ACT_DYNAMIC_MX},
 };
 

@@ -198,6 +198,7 @@ static const oq_format *whole_format(const decision *d)
         if (f->block_n == 1) whole = f;
     }
     if (l->n_parts == 1) return whole;
+    if (whole->spread) return NULL;
     if (is_per_tensor(whole))
         return whole->element == &oq_dtype_i8        ? &oq_format_int8_channel
                : whole->element == &oq_dtype_f8_e5m2 ? &oq_format_fp8_e5m2_channel

@@ -24,7 +24,7 @@ def write(case, dtype, layers):
         linear.weight.data = torch.randn(n, k, generator=g) * 0.05
         if i == 0:
             linear.bias.data = torch.randn(n, generator=g)
-        config = BaseQuantizeConfig(nbits=bits, group_size=group, axis=1, **more)
+        config = BaseQuantizeConfig(nbits=bits, group_size=group, **{"axis": 1, **more})
         layer = HQQLinear(linear, quant_config=config, compute_dtype=dtype, device="cpu")
         for key, value in layer.state_dict().items():
             if value is not None:
@@ -52,3 +52,6 @@ write("bits", torch.float32, {"b4": (16, 128, 4, 64, {}), "b8": (8, 128, 8, 64, 
                               "b2": (16, 128, 2, 16, {}), "b1": (16, 128, 1, 32, {}), "row": (8, 96, 4, 96, {})})
 write("f16", torch.float16, {"b4": (16, 128, 4, 64, {}), "wide": (8, 512, 2, 256, {}), "viewed": (16, 128, 4, 128, {"view_as_float": True})})
 write("bf16", torch.bfloat16, {"b8": (8, 128, 8, 128, {}), "b3": (16, 128, 3, 64, {})})
+write("axis0", torch.float32, {"b4": (128, 32, 4, 64, {"axis": 0}), "b8": (64, 32, 8, 64, {"axis": 0}), "b3": (64, 32, 3, 32, {"axis": 0}),
+                               "b2": (128, 16, 2, 128, {"axis": 0}), "b1": (64, 32, 1, 64, {"axis": 0})})
+write("axis0_f16", torch.float16, {"b2": (64, 32, 2, 32, {"axis": 0}), "b4": (128, 32, 4, 64, {"axis": 0, "view_as_float": True})})

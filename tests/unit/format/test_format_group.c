@@ -501,7 +501,7 @@ static void test_zeros_at_rest(void **state)
         for (size_t i = bytes; i < sizeof plane; i++) assert_int_equal(plane[i], 0xff);
         seen++;
     }
-    assert_int_equal(seen, 4 * 4 * 3);
+    assert_int_equal(seen, 7 * 4 * 3);
 }
 
 static void test_act_nvfp4(void **state)

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/size.h"
+#include "format/float4.h"
 #include "support/dialect_world.h"
 
 #include <math.h>
@@ -151,12 +152,46 @@ static void test_quanto_scales(void **state)
            "tensor 'a.output_scale' is 0.5");
 }
 
+/* ---- ModelOpt, HQQ ------------------------------------------------------------------------------------------ */
+
+static void test_modelopt_mxfp4(void **state)
+{
+    world *w = *state;
+    static uint8_t exponents[N * K / 32];
+    memset(exponents, 127, sizeof exponents);
+    memory_ckpt_init(&w->ckpt);
+    add(w, "a.weight", &oq_dtype_u8, codes, N, K / 2);
+    add(w, "a.weight_scale", &oq_dtype_u8, exponents, N, K / 32);
+    const oq_part_source part = take(w, "{\"quant_method\": \"modelopt\", \"quant_algo\": \"mxfp4\"}");
+    assert_ptr_equal(part.format, &oq_format_mxfp4);
+    assert_ptr_equal(part.act, &oq_dtype_f4_e2m1);
+    assert_int_equal(part.act_scale, OQ_ACT_DYNAMIC_MX_CEIL);
+    refuse(w, "{\"quant_method\": \"modelopt\", \"quant_algo\": \"MXFP6\"}",
+           "option 'quant_algo' is 'MXFP6', it must be one of");
+}
+
+/* Rows that share their scales stand apart: a part of them has none of its own. */
+static void test_spread_rows(void **state)
+{
+    (void)state;
+    const oq_format *f = oq_format_spread(4, 64, &oq_dtype_f16);
+    assert_ptr_equal(f, &oq_format_uint4zf_s64_f16);
+    assert_null(oq_format_spread(4, 48, &oq_dtype_f16));
+    assert_null(oq_format_spread(5, 64, &oq_dtype_f16));
+    assert_true(oq_format_rows_separable(f, 0, 128, 128, K));
+    assert_false(oq_format_rows_separable(f, 0, 64, 128, K));
+    assert_int_equal(f->plane_bytes(f, OQ_PLANE_SCALE, 128, K), 2 * K * 2);
+    assert_int_equal(f->plane_bytes(f, OQ_PLANE_SCALE, 65, K), 2 * K * 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_torchao_words, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_torchao_activations, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_quanto_scales, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_modelopt_mxfp4, setup, world_teardown),
+        cmocka_unit_test(test_spread_rows),
         cmocka_unit_test_setup_teardown(test_sdnq_floats, setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,8 +184,9 @@ static void test_hqq(void **state)
     accept(w, NULL, &oq_format_uint4zf_channel); /* by its tensors */
     axis = 0;
     refuse(w, named, OQ_E_UNSUPPORTED,
-           "layer 'a' has groups across rows (axis 0), which are not in this build yet; those along rows "
-           "(axis 1) are");
+           "layer 'a' has groups of 64 across its 16 rows; 32, 64 and 128 that divide them are read");
+    axis = 2;
+    refuse(w, named, OQ_E_FORMAT, "layer 'a' has groups along axis 2; there are 0 and 1");
     axis = 1, nbits = 5;
     refuse(w, named, OQ_E_UNSUPPORTED, "layer 'a' has codes of 5 bits; 1, 2, 3, 4 and 8 are read");
     nbits = 2;
