@@ -5,6 +5,8 @@
 
 #include "base/size.h"
 
+enum { PIECE = 128 }; /* columns at a time */
+
 static const oq_dtype *number_type(const oq_format *f)
 {
     return f->scale_type ? f->scale_type : &oq_dtype_f32;
@@ -26,19 +28,17 @@ static size_t plane_bytes(const oq_format *f, int bits, oq_plane plane, int64_t 
     return oq_size_mul((size_t)(codes ? n : scale_rows(f, n)), each, &bytes) ? bytes : SIZE_MAX;
 }
 
-static float rounded(const oq_dtype *type, float x)
+static void round_all(const oq_dtype *type, float *x, int64_t count)
 {
-    uint16_t held;
-    if (type == &oq_dtype_f32) return x;
-    type->from_f32(&held, &x, 1);
-    type->to_f32(&x, &held, 1);
-    return x;
+    uint16_t held[PIECE];
+    if (type == &oq_dtype_f32) return;
+    type->from_f32(held, x, (size_t)count);
+    type->to_f32(x, held, (size_t)count);
 }
 
 static void decode_span(const oq_format *f, int bits, float *dst, const oq_planes *src, int64_t row,
                         int64_t first, int64_t count, int64_t n, int64_t k)
 {
-    enum { PIECE = 128 };
     const oq_dtype *const type = number_type(f);
     const int64_t from = row % scale_rows(f, n) * k;
     const uint8_t *const codes = (const uint8_t *)src->plane[OQ_PLANE_DATA] + row * ((k * bits + 7) / 8);
@@ -48,10 +48,11 @@ static void decode_span(const oq_format *f, int bits, float *dst, const oq_plane
         const size_t byte = (size_t)(from + at) * type->bytes;
         type->to_f32(scale, (const char *)src->plane[OQ_PLANE_SCALE] + byte, (size_t)now);
         type->to_f32(zero, (const char *)src->plane[OQ_PLANE_ZERO] + byte, (size_t)now);
-        for (int64_t i = 0; i < now; i++) {
-            const float code = (float)oq_int_code(codes, at + i, bits);
-            dst[at - first + i] = rounded(type, rounded(type, code - zero[i]) * scale[i]);
-        }
+        float *const to = dst + (at - first);
+        for (int64_t i = 0; i < now; i++) to[i] = (float)oq_int_code(codes, at + i, bits) - zero[i];
+        round_all(type, to, now);
+        for (int64_t i = 0; i < now; i++) to[i] *= scale[i];
+        round_all(type, to, now);
     }
 }
 

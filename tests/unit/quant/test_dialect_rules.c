@@ -79,7 +79,7 @@ static void test_modelopt(void **state)
            "layer 'a': quant_algo 'W5A9' is not in this build yet; FP8, FP8_PER_CHANNEL_PER_TOKEN, "
            "FP8_PB_WO, "
            "W8A8_SQ_PER_CHANNEL, W8A16, W4A16_AWQ, W4A8_AWQ, NVFP4, NVFP4_AWQ, NVFP4_SVD, W4A16_NVFP4, "
-           "W4A8_NVFP4_FP8, W4A8_MXFP4_FP8 and MXFP8 are");
+           "W4A8_NVFP4_FP8, W4A8_MXFP4_FP8, MXFP4 and MXFP8 are");
     add(w, "a.weight_scale", &oq_dtype_f32, row_scales, N);
     refuse(w, MODELOPT("FP8"), OQ_E_FORMAT,
            "scale 'a.weight_scale' is [4]; the metadata says one scale for the whole weight");
