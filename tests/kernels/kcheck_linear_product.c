@@ -279,19 +279,32 @@ static double branch_at(const kc_linear *p, const float *x, int64_t i, int64_t j
     return y;
 }
 
-/* How far the product of row i of x and row j of W may be off because x is in fixed point: half a step of each run. */
-static double fixed_error(const kc_linear *p, const operand *x, const operand *w, int64_t i, int64_t j)
+/* Each run of columns: of x the largest magnitude, of W the sum of magnitudes. */
+static double *runs_of(kcheck *kc, const kc_linear *p, const operand *o, int64_t rows, bool largest)
 {
-    double error = 0.0;
-    for (int64_t l = 0; p->loss > 0 && l < p->s.k; l += p->run) {
-        double amax = (double)FIXED_LEAST, sum = 0.0;
-        for (int64_t at = l; at < oq_min_i64(l + p->run, p->s.k); at++) {
-            amax = fmax(amax, fabs((double)x->value[i * p->s.k + at]));
-            sum += fabs((double)w->value[j * p->s.k + at] * (double)w->scale[j * p->s.k + at]);
-        }
-        error += amax * p->loss * sum;
+    const int64_t k = p->s.k, n_runs = oq_ceil_div(k, p->run);
+    double *const runs = kc_new(kc, (size_t)(rows * n_runs) * sizeof *runs);
+    for (int64_t i = 0; i < rows * n_runs; i++) runs[i] = largest ? (double)FIXED_LEAST : 0.0;
+    for (int64_t i = 0; i < rows * k; i++) {
+        double *const run = &runs[i / k * n_runs + i % k / p->run];
+        const double size = fabs((double)o->value[i] * (largest ? 1.0 : (double)o->scale[i]));
+        *run = !largest ? *run + size : size > *run ? size : *run;
     }
-    return error;
+    return runs;
+}
+
+/* How far products may be off because x is in fixed point: half a step of each run. */
+static void add_fixed_error(kcheck *kc, kc_linear *p, const operand *x, const operand *w)
+{
+    if (!(p->loss > 0)) return;
+    const int64_t m = p->s.m, n = p->s.n, n_runs = oq_ceil_div(p->s.k, p->run);
+    double *const of_x = runs_of(kc, p, x, m, true), *const of_w = runs_of(kc, p, w, n, false);
+    for (int64_t i = 0; i < m * n; i++) {
+        const double *const a = of_x + i / n * n_runs, *const b = of_w + i % n * n_runs;
+        for (int64_t r = 0; r < n_runs; r++) p->bound[i] += a[r] * p->loss * b[r];
+    }
+    oq_free(kc->env, of_x);
+    oq_free(kc->env, of_w);
 }
 
 /* W as table entries rounded to whole parts of one, times their scales. */
@@ -314,6 +327,48 @@ static void round_numbers(const kc_linear *p, operand *w)
         }
 }
 
+/* code times scale, exact in double; the code alone where `codes`. */
+static double *numbers_of(kcheck *kc, const operand *o, int64_t elems, bool codes)
+{
+    double *const numbers = kc_new(kc, (size_t)elems * sizeof *numbers);
+    for (int64_t i = 0; i < elems; i++)
+        numbers[i] = (double)o->value[i] * (codes ? 1.0 : (double)o->scale[i]);
+    return numbers;
+}
+
+/* In lanes, so that compilers use vectors: most of kcheck's time is spent here. */
+static double dot(const double *a, const double *b, int64_t k, double *abs_sum)
+{
+    enum { LANES = 8 };
+    double sum[LANES] = {0.0}, size[LANES] = {0.0};
+    int64_t l = 0;
+    for (; l + LANES <= k; l += LANES)
+        for (int i = 0; i < LANES; i++) {
+            const double ab = a[l + i] * b[l + i];
+            sum[i] += ab, size[i] += fabs(ab);
+        }
+    for (; l < k; l++) sum[0] += a[l] * b[l], size[0] += fabs(a[l] * b[l]);
+    for (int i = 1; i < LANES; i++) sum[0] += sum[i], size[0] += size[i];
+    *abs_sum = size[0];
+    return sum[0];
+}
+
+/* One value of y and its bound; `exact`: a and b are codes, whose sum is exact, under one scale. */
+static void expect_one(kc_linear *p, int64_t i, int64_t j, const double *a, const double *b, double scale,
+                       const float *raw)
+{
+    const int64_t k = p->s.k, at = i * p->s.n + j;
+    double abs_sum, branch_error, sum = dot(a + i * k, b + j * k, k, &abs_sum);
+    if (p->exact) sum *= scale;
+    const double bias = p->has_bias ? (double)((float *)p->bias.data)[j] : 0.0;
+    double error = p->exact ? 4.0 * KC_EPS * fabs(sum) : kc_sum_error(k, abs_sum);
+    error += p->bound[at]; /* of x in fixed point */
+    sum += branch_at(p, raw, i, j, &branch_error);
+    error += branch_error;
+    p->want[at] = sum + bias;
+    p->bound[at] = error + 2.0 * KC_EPS * fabs(bias) + kc_store_error(p->y.t.dtype, fabs(sum + bias) + error);
+}
+
 void kc_linear_expect(kcheck *kc, kc_linear *p)
 {
     const int64_t m = p->s.m, n = p->s.n, k = p->s.k;
@@ -329,26 +384,14 @@ void kc_linear_expect(kcheck *kc, kc_linear *p)
     kc_matrix_get(&p->x, raw);
     p->want = kc_new(kc, (size_t)(m * n) * sizeof(double));
     p->bound = kc_new(kc, (size_t)(m * n) * sizeof(double));
+    for (int64_t i = 0; i < m * n; i++) p->bound[i] = 0.0;
+    add_fixed_error(kc, p, &x, &w);
+    double *const a = numbers_of(kc, &x, m * k, p->exact), *const b = numbers_of(kc, &w, n * k, p->exact);
     for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-            double sum = 0.0, abs_sum = 0.0, codes = 0.0; /* codes: exact for integers */
-            for (int64_t l = 0; l < k; l++) {
-                const double a = (double)x.value[i * k + l] * (double)x.scale[i * k + l];
-                const double b = (double)w.value[j * k + l] * (double)w.scale[j * k + l];
-                sum += a * b;
-                abs_sum += fabs(a * b);
-                codes += (double)x.value[i * k + l] * (double)w.value[j * k + l];
-            }
-            if (p->exact) sum = codes * (double)x.scale[i * k] * (double)w.scale[j * k];
-            const double bias = p->has_bias ? (double)((float *)p->bias.data)[j] : 0.0;
-            double error = p->exact ? 4.0 * KC_EPS * fabs(sum) : kc_sum_error(k, abs_sum), branch_error;
-            error += fixed_error(p, &x, &w, i, j);
-            sum += branch_at(p, raw, i, j, &branch_error);
-            error += branch_error;
-            p->want[i * n + j] = sum + bias;
-            p->bound[i * n + j] =
-                error + 2.0 * KC_EPS * fabs(bias) + kc_store_error(p->y.t.dtype, fabs(sum + bias) + error);
-        }
+        for (int64_t j = 0; j < n; j++)
+            expect_one(p, i, j, a, b, (double)x.scale[i * k] * (double)w.scale[j * k], raw);
+    oq_free(kc->env, a);
+    oq_free(kc->env, b);
     oq_free(kc->env, raw);
     operand_free(kc, &x);
     operand_free(kc, &w);
