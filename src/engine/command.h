@@ -23,6 +23,21 @@ oq_status oq_output_probe(oq_env *env, const char *path);
 void oq_peak_memory_reset(void);
 size_t oq_peak_memory_bytes(void);
 
+/* ---- options of a run, as its pictures remember them (remembered.c) -------------------------------------- */
+
+bool oq_remembered_never(const char *name); /* says where results go or how this machine works */
+bool oq_remembered_reads(const oq_option_info *row, const char *text); /* a file that is read as settings */
+/* A file's name without folders that only this machine has: a path below the working folder stays, of others their last part,
+ * "org/name" of a model in the Hugging Face cache. The arena's; NULL: no memory. */
+const char *oq_remembered_name(oq_arena *arena, const char *path);
+/* Of `all` (oq_options_to_json) what belongs to the request, or what does not, into the object `out`: names as above, files of
+ * settings as their text. */
+oq_status oq_remembered_options(oq_arena *arena, const oq_pipeline_type *family, const oq_json *all, bool request,
+                                oq_json *out);
+/* OQ_E_NOTFOUND: `options` have a file's name from the remembered ones, and no such file is here; names the option to give. */
+oq_status oq_remembered_check_files(oq_arena *arena, const char *picture, const oq_json *remembered,
+                                    const oq_options *options);
+
 /* ---- metadata of pictures (metadata.c) ----------------------------------------------------------------- */
 
 typedef struct oq_metadata oq_metadata;

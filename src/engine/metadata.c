@@ -3,6 +3,8 @@
  * ("omniq": every option, the effective request, hashes of the model files' headers), and the way back. */
 #include "engine/command.h"
 
+#include "base/names.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,68 +13,21 @@ struct oq_metadata {
     oq_env *env;
     const oq_model *model;
     const oq_request *request;
-    oq_json *options; /* as given, without what belongs to one machine or one output */
-    oq_json *hashes;  /* {"transformer/x.safetensors": "0123456789abcdef"} */
+    oq_arena arena;
+    oq_json *options;       /* as given, without what belongs to one machine or one output */
+    const char *model_name; /* without folders that only this machine has */
 };
 
-/* Options that say where results go or how this machine works: not part of what a picture is. */
-static const char *const forgotten[] = {
-    "output",         "show",        "from",    "no-metadata", "trace", "trace-keys",
-    "verify-against", "json",        "threads", "device",      "cpu",   "quiet",
-    "verbose",        "prompt-file", "preview", "previews",    NULL};
-
-static bool is_forgotten(const char *name)
-{
-    for (size_t i = 0; forgotten[i]; i++)
-        if (strcmp(forgotten[i], name) == 0) return true;
-    return false;
-}
-
-/* "@FILE" of a quantization becomes the file's text, so that the picture does not depend on it. Elsewhere it is a text: a
- * prompt may begin with '@'. */
-static oq_status inline_file(oq_env *env, const char *key, const oq_json *value, oq_json **out)
-{
-    char *text = NULL;
-    size_t n = 0;
-    const oq_option_info *row = oq_option_find("generate", key);
-    const char *spec = row && row->type == OQ_OPTION_SPEC ? oq_json_string(value) : NULL;
-    if (!spec || spec[0] != '@') {
-        *out = oq_json_ref(value);
-        return OQ_OK;
-    }
-    OQ_TRY(oq_file_read(env, spec + 1, (size_t)1 << 20, &text, &n));
-    *out = oq_json_new_string(text);
-    oq_free(env, text);
-    return OQ_OK;
-}
-
-static bool is_request(const char *name)
-{
-    const oq_option_info *row = oq_option_find("generate", name);
-    return row && strcmp(row->group, "request") == 0;
-}
-
-/* Of `all` what belongs to the request, or what does not. */
-static oq_status collect(oq_env *env, const oq_json *all, bool request, oq_json *out)
-{
-    for (size_t i = 0; i < oq_json_size(all); i++) {
-        const char *key = NULL;
-        const oq_json *value = oq_json_member(all, i, &key);
-        oq_json *kept = NULL;
-        if (is_forgotten(key) || is_request(key) != request) continue;
-        OQ_TRY(inline_file(env, key, value, &kept));
-        oq_json_set(out, key, kept);
-    }
-    return OQ_OK;
-}
-
 /* The model's options are those that it was opened with, whatever stands beside the request now. */
-static oq_status collect_options(oq_env *env, const oq_model *model, const oq_options *options, oq_json *out)
+static oq_status collect_options(oq_metadata *m, const oq_options *options)
 {
+    const oq_pipeline_type *family = m->model->type;
     oq_json *all = oq_options_to_json(options);
-    oq_status st = collect(env, model->given, false, out);
-    if (st == OQ_OK) st = collect(env, all, true, out);
+    oq_status st = oq_remembered_options(&m->arena, family, m->model->given, false, m->options);
+    if (st == OQ_OK) st = oq_remembered_options(&m->arena, family, all, true, m->options);
     oq_json_free(all);
+    if (st == OQ_OK && !(m->model_name = oq_remembered_name(&m->arena, m->model->folder->path)))
+        st = oq_fail(m->env, OQ_E_NOMEM, "metadata: no memory");
     return st;
 }
 
@@ -83,7 +38,8 @@ oq_status oq_metadata_new(oq_env *env, const oq_model *model, const oq_options *
     *out = NULL;
     OQ_TRY(oq_new(env, 1, sizeof *m, "metadata", &m));
     *m = (oq_metadata){.env = env, .model = model, .request = request, .options = oq_json_new_object()};
-    const oq_status st = collect_options(env, model, options, m->options);
+    oq_arena_init(&m->arena, env);
+    const oq_status st = collect_options(m, options);
     if (st != OQ_OK) {
         oq_metadata_free(m);
         return st;
@@ -96,6 +52,7 @@ void oq_metadata_free(oq_metadata *m)
 {
     if (!m) return;
     oq_json_free(m->options);
+    oq_arena_deinit(&m->arena);
     oq_free(m->env, m);
 }
 
@@ -131,7 +88,7 @@ static char *make_parameters(const oq_metadata *m, int index, uint64_t seed)
                      "Steps: %d, Sampler: %s, CFG scale: %.7g, Seed: %" PRIu64 ", Size: %" PRId64 "x%" PRId64
                      ", Model: %s",
                      r->steps, m->model->type->takes & OQ_TAKES_FLOW_SHIFT ? "UniPC" : "FlowMatchEuler",
-                     r->guidance, seed, r->width, r->height, oq_path_leaf(m->model->folder->path));
+                     r->guidance, seed, r->width, r->height, oq_path_leaf(m->model_name));
     put_quantization(m, &out);
     oq_strbuf_printf(&out, ", Version: omniq %s", oq_version());
     char *text = oq_strbuf_take(&out);
@@ -186,22 +143,61 @@ oq_status oq_metadata_texts(const oq_metadata *m, int index, uint64_t seed, char
 /* ---- the way back -------------------------------------------------------------------------------------- */
 
 /* A picture may come from anybody: it says what was made, not where results go or which files are read for it as text. */
+static oq_status check_text(oq_env *env, const char *path, const oq_option_info *row, const char *text)
+{
+    if (!text || !oq_remembered_reads(row, text)) return OQ_OK;
+    return oq_fail(env, OQ_E_FORMAT,
+                   "%s: its 'omniq' text names a file for '%s', where pictures hold the text", path,
+                   row->name);
+}
+
 static oq_status check_remembered(oq_env *env, const char *path, const oq_json *options)
 {
     for (size_t i = 0; i < oq_json_size(options); i++) {
         const char *key = NULL;
         const oq_json *value = oq_json_member(options, i, &key);
         const oq_option_info *row = oq_option_find("generate", key);
-        const char *text = oq_json_string(value);
-        if (row && is_forgotten(row->name))
+        if (!row) continue; /* setting it says so */
+        if (oq_remembered_never(row->name))
             return oq_fail(env, OQ_E_FORMAT,
                            "%s: its 'omniq' text has the option '%s', which no picture remembers", path, key);
-        if (row && row->type == OQ_OPTION_SPEC && text && text[0] == '@')
-            return oq_fail(env, OQ_E_FORMAT,
-                           "%s: its 'omniq' text names a file for '%s', where pictures hold the text", path,
-                           key);
+        OQ_TRY(check_text(env, path, row, oq_json_string(value)));
+        const size_t n = oq_json_type(value) == OQ_JSON_ARRAY ? oq_json_size(value) : 0;
+        for (size_t k = 0; k < n; k++)
+            OQ_TRY(check_text(env, path, row, oq_json_string(oq_json_at(value, k))));
     }
     return OQ_OK;
+}
+
+/* Whoever gives a quantization wants it in place of the picture's, by whichever of its three names that goes. */
+static oq_json *without_replaced(const oq_options *given, const oq_json *remembered)
+{
+    static const char *const names[] = {"quantization", "quantization-config", "recipe"};
+    bool replaced = false;
+    oq_json *out = oq_json_new_object();
+    for (size_t i = 0; i < OQ_COUNT(names); i++) replaced = replaced || oq_options_given(given, names[i]);
+    for (size_t i = 0; i < oq_json_size(remembered); i++) {
+        const char *key = NULL;
+        const oq_json *value = oq_json_member(remembered, i, &key);
+        bool one = false;
+        for (size_t k = 0; k < OQ_COUNT(names); k++) one = one || oq_name_equal(names[k], key);
+        if (!one || !replaced) oq_json_set(out, key, oq_json_ref(value));
+    }
+    return out;
+}
+
+static oq_status restore(oq_env *env, const char *path, oq_options *options, const oq_json *remembered)
+{
+    oq_arena arena;
+    OQ_TRY(check_remembered(env, path, remembered));
+    oq_json *wanted = without_replaced(options, remembered);
+    oq_arena_init(&arena, env);
+    oq_status st = wanted ? oq_options_set_defaults(options, wanted, path)
+                          : oq_fail(env, OQ_E_NOMEM, "%s: no memory for its options", path);
+    if (st == OQ_OK) st = oq_remembered_check_files(&arena, path, wanted, options);
+    oq_arena_deinit(&arena);
+    oq_json_free(wanted);
+    return st;
 }
 
 oq_status oq_metadata_restore(oq_env *env, const char *path, oq_options *options, oq_json **remembered)
@@ -214,8 +210,7 @@ oq_status oq_metadata_restore(oq_env *env, const char *path, oq_options *options
     if (st == OQ_OK) st = oq_json_parse(env, text, strlen(text), path, remembered);
     if (st == OQ_OK && !oq_json_get(*remembered, "options"))
         st = oq_fail(env, OQ_E_FORMAT, "%s: its 'omniq' text has no options", path);
-    if (st == OQ_OK) st = check_remembered(env, path, oq_json_get(*remembered, "options"));
-    if (st == OQ_OK) st = oq_options_set_defaults(options, oq_json_get(*remembered, "options"), path);
+    if (st == OQ_OK) st = restore(env, path, options, oq_json_get(*remembered, "options"));
     oq_free(env, text);
     if (st == OQ_OK) return OQ_OK;
     oq_json_free(*remembered);

@@ -94,7 +94,7 @@ says 'PSNR inf dB'
 # shellcheck disable=SC2086
 expect 0 '' generate -m "$model" --prompt-file prompts.txt $quick -s 5 -b 2 -o many.png --json
 says '"index": 2, "prompt": "a small blue star on a white background", "seed": 7'
-expect 0 '' generate --from many_4.png -q -o fourth.png
+expect 0 '' generate --from many_4.png -m "$model" -q -o fourth.png
 expect 0 '' compare many_4.png fourth.png
 says 'PSNR inf dB'
 
@@ -111,6 +111,8 @@ says 'shown.png'
 check 'parameters for other tools' grep -aq "Steps: 2, Sampler: FlowMatchEuler, CFG scale: 0, Seed: 7, Size: 64x64, Model: toybox" a.png
 generate -s 7 -o bare.png --no-metadata
 grep -aq Sampler bare.png && fail '--no-metadata leaves text' || pass
+expect 1 "pair_2.png was made with model 'toybox', which is not here" generate --from pair_2.png -q -o repeat.png
+ln -s "$model" toybox
 expect 0 '' generate --from pair_2.png -q -o repeat.png
 expect 0 '' compare repeat.png pair_2.png
 says 'PSNR inf dB'
@@ -127,6 +129,38 @@ expect 1 'missing.png' generate --from missing.png
 generate -s 7 -b 2 --batch-noise shared -o shared.png
 expect 0 '' generate --from shared_2.png -q -o reshared.png
 check 'a shared batch repeats as a whole' cmp reshared_1.png shared_1.png
+
+# pictures go to other people: names of files without this machine's folders, settings as text
+echo '{"method":"fp8"}' > settings.json
+for file in own.png own.jpg own.webp; do
+    generate -s 7 -i "$work/a.png" --strength 0.5 --component "text_encoder=@$work/settings.json" \
+        --quantization-config "$work/settings.json" -o "$work/$file"
+    grep -aqF -e "$root" -e "$work" "$file" && fail "$file remembers where files lie" || pass
+    expect 0 '' generate --from "$file" -q -o repeat.png
+    rm -f repeat.png
+done
+expect 0 '' generate --from own.png -q -o repeat.png
+check 'names without folders repeat' cmp repeat.png own.png
+mkdir elsewhere
+(cd elsewhere && "$omniq" generate --from ../own.png -m ../toybox -q > /dev/null 2> ../err)
+check 'a picture to begin with that is not here' grep -qF "made with image 'a.png', which is not here: pictures remember names without their folders; give --image FILE" err
+expect 0 '' generate --from own.png --image "$work/a.png" -q -o repeat.png
+check 'a file that is given again repeats' cmp repeat.png own.png
+generate -s 7 --recipe "$work/settings.json" -o own.png
+grep -aqF "$work" own.png && fail 'a recipe is remembered by its text' || pass
+expect 0 '' generate --from own.png -q -o repeat.png
+check 'a recipe from a file repeats' cmp repeat.png own.png
+expect 0 '' generate --from own.png -q -o repeat.png --recipe careful8 # in place of the other
+cache=$work/hub/models--some--box/snapshots/0123456789abcdef
+mkdir -p "$(dirname "$cache")" && ln -s "$model" "$cache"
+# shellcheck disable=SC2086
+expect 0 '' generate -m "$cache" -p x $quick -s 7 -o cached.png
+grep -aqF "Model: box" cached.png && grep -aqF '"model": "some/box"' cached.png && pass || fail 'a name in the cache'
+HF_HUB_CACHE=$work/hub
+export HF_HUB_CACHE
+expect 0 '' generate --from cached.png -q -o repeat.png
+check 'a cached model repeats by its name' cmp repeat.png cached.png
+unset HF_HUB_CACHE
 
 # prompts from a file, batches of words
 printf 'a large red ring\n\na small blue star\r\n' > prompts.txt
@@ -154,6 +188,8 @@ says 'PSNR inf dB'
 expect 0 '' generate -m "$model" -p x $quick --trace t1.safetensors --trace-keys 'noise,image' -o t.png
 check 'selected keys' grep -aq '"noise"' t1.safetensors
 grep -aq model_out t1.safetensors && fail 'unselected keys' || pass
+long=$(printf 'noise%0300d' 0)
+expect 0 "trace-keys: '$long' matches no stage" generate -m "$model" -p x -W 64 -H 64 --steps 1 --trace t2.safetensors --trace-keys "$long,image" -o t.png
 expect 2 'trace-keys selects what trace writes' generate -m "$model" -p x --trace-keys noise
 
 # refused before the work: nothing is loaded, nothing is left behind

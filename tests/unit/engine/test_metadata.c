@@ -29,6 +29,42 @@ static oq_status restore(oq_env *env, const char *members, oq_options **options)
     return st;
 }
 
+/* Names as pictures remember them. */
+static void test_names(void **state)
+{
+    static const struct {
+        const char *path, *name;
+    } rows[] = {
+        {"models/toybox", "models/toybox"},
+        {"toybox", "toybox"},
+        {"some/box", "some/box"},
+        {"/home/somebody/models/toybox", "toybox"},
+        {"/home/somebody/models/toybox//", "toybox"},
+        {"../somebody/toybox", "toybox"},
+        {"models/../../toybox", "toybox"},
+        {"a..b/c", "a..b/c"},
+        {"/cache/hub/models--some--box/snapshots/0123456789abcdef", "some/box"},
+        {"/cache/hub/models--some--box/snapshots/0123456789abcdef/", "some/box"},
+        {"/cache/hub/models--some--box--two/snapshots/0123456789abcdef", "some/box--two"},
+        {"/cache/hub/models--some--box/snapshots/0123456789abcdef/vae/x.safetensors", "x.safetensors"},
+        {"/cache/models--box/snapshots/1", "1"},
+        {"/tmp/..", ""}, /* the root has no name */
+    };
+    oq_env *env = NULL;
+    oq_arena arena;
+    (void)state;
+    assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
+    oq_arena_init(&arena, env);
+    for (size_t i = 0; i < OQ_COUNT(rows); i++)
+        assert_string_equal(oq_remembered_name(&arena, rows[i].path), rows[i].name);
+    const char *here = oq_remembered_name(&arena, "."); /* the folder has a name */
+    assert_non_null(here);
+    assert_null(strchr(here, '/'));
+    assert_string_not_equal(here, ".");
+    oq_arena_deinit(&arena);
+    oq_env_free(env);
+}
+
 static void test_only_what_pictures_remember(void **state)
 {
     static const struct {
@@ -41,6 +77,11 @@ static void test_only_what_pictures_remember(void **state)
         {"\"trace\": \"/somewhere/else.safetensors\"", "the option 'trace'"},
         {"\"quantization\": \"@/somewhere/else.json\"",
          "its 'omniq' text names a file for 'quantization', where pictures hold the text"},
+        {"\"quantization_config\": \"" OMNIQ_SOURCE_DIR "/README.md\"",
+         "names a file for 'quantization-config'"},
+        {"\"recipe\": \"" OMNIQ_SOURCE_DIR "/README.md\"", "names a file for 'recipe'"},
+        {"\"component\": [\"vae=fp8\", \"transformer=@/somewhere/else.json\"]",
+         "names a file for 'component'"},
     };
     oq_env *env = NULL;
     oq_options *options = NULL;
@@ -60,6 +101,7 @@ static void test_only_what_pictures_remember(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_only_what_pictures_remember)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_only_what_pictures_remember)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
