@@ -135,6 +135,10 @@ static void a_form_brings_a_picture(void **state)
         http_ask(&w->server, "POST", "/v1/images/edits",
                  "Content-Type: multipart/form-data; boundary=frontier\r\nAccept: image/png\r\n", body, n);
     if (a.status != 200) fail_msg("%d %s", a.status, (char *)a.body);
+    /* what the picture remembers of it is no place on the server, and no count of its uploads */
+    assert_non_null(memmem(a.body, a.n, "\"image\": [\"upload\"]", 19));
+    assert_null(memmem(a.body, a.n, OMNIQ_BINARY_DIR, strlen(OMNIQ_BINARY_DIR)));
+    assert_null(memmem(a.body, a.n, OMNIQ_SOURCE_DIR, strlen(OMNIQ_SOURCE_DIR)));
     char path[1100], request[1300];
     scratch_write(w->dir, "first.png", first.body, first.n);
     snprintf(path, sizeof path, "%s/first.png", w->dir);
@@ -373,11 +377,16 @@ static void forms_are_read_to_the_byte(void **state)
     static const char file[] =
         "--frontier\r\nContent-Disposition: form-data; name=\"mask\"; filename=\"m.png\"\r\n\r\na\r\n"
         "--frontier--\r\n";
+    static const char no_name[] = "--frontier\r\nContent-Disposition: form-data\r\n\r\na\r\n--frontier--\r\n";
+    static const char no_name_file[] =
+        "--frontier\r\nContent-Disposition: form-data; filename=\"a.png\"\r\n\r\na\r\n--frontier--\r\n";
     static const struct {
         const char *body;
         size_t n;
         const char *text;
-    } rows[] = {{nul, sizeof nul - 1, "no NUL"},
+    } rows[] = {{no_name, sizeof no_name - 1, "has no name"},
+                {no_name_file, sizeof no_name_file - 1, "has no name"},
+                {nul, sizeof nul - 1, "no NUL"},
                 {twice, sizeof twice - 1, "given twice"},
                 {file, sizeof file - 1, "mask"},
                 {cut, sizeof cut - 1, "cut off"}};
@@ -389,6 +398,22 @@ static void forms_are_read_to_the_byte(void **state)
                      "Content-Type: multipart/form-data; boundary=frontier\r\n", rows[i].body, rows[i].n);
         assert_int_equal(a.status, 400);
         if (!strstr((const char *)a.body, rows[i].text)) fail_msg("%s", (char *)a.body);
+        http_answer_free(&a);
+    }
+    stop(w);
+}
+
+/* A proxy before the server may take the other length for the right one. */
+static void a_body_has_one_length(void **state)
+{
+    static const char *const more[] = {JSON "Content-Length: 3\r\n", JSON "Transfer-Encoding: chunked\r\n"};
+    world *w = *state;
+    start_toybox(w);
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        http_answer a = http_ask(&w->server, "POST", IMAGES, more[i], "{}", 2);
+        assert_int_equal(a.status, 400);
+        if (!strstr((const char *)a.body, "a body has one length")) fail_msg("%s", (char *)a.body);
+        assert_non_null(strcasestr(a.head, "\r\nConnection: close"));
         http_answer_free(&a);
     }
     stop(w);
@@ -502,6 +527,7 @@ int main(void)
         TEST(paths_methods_and_bodies),
         TEST(a_key_is_asked_for),
         TEST(forms_are_read_to_the_byte),
+        TEST(a_body_has_one_length),
         TEST(texts_of_forms_are_utf8),
         TEST(a_long_tmpdir_serves),
     };

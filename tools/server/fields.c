@@ -3,6 +3,7 @@
  * ignored is refused. */
 #include "parts.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,13 +187,13 @@ static bool read_picture(reading *f, const char *field, const char *text)
                       "this server fetches nothing: send the picture itself, in base64 or in a form");
     uint8_t *bytes = base64_decode(text, &n);
     if (!bytes || n == 0) return free(bytes), refuse(f, field, "this is no base64");
-    if (!upload_begin(f->server, f->q->job, path, sizeof path))
-        return free(bytes), refuse(f, field, "too many pictures");
-    FILE *file = fopen(path, "wb");
+    if (f->q->job->n_files == MAX_FILES) return free(bytes), refuse(f, field, "too many pictures");
+    FILE *file = upload_begin(f->server, f->q->job, path, sizeof path) ? fopen(path, "wb") : NULL;
     const bool ok = file && fwrite(bytes, 1, n, file) == n;
     free(bytes);
     if ((file && fclose(file) != 0) || !ok) {
-        reply_error(f->reply, 500, field, "E_IO", "%s: the picture cannot be kept on disk", field);
+        reply_error(f->reply, 500, field, "E_IO", "%s: the picture cannot be kept on disk: %s", field,
+                    strerror(errno));
         return false;
     }
     return set(f, field, "image", path);

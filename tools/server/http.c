@@ -99,10 +99,11 @@ static bool open_upload(exchange *e, const char *field, const char *name)
                     e->field);
         return false;
     }
-    if (!upload_begin(e->server, e->request.job, e->path, sizeof e->path)) {
+    if (e->request.job->n_files == MAX_FILES) {
         reply_error(&e->reply, 400, e->field, "E_ARG", "%s: at most %d pictures", e->field, MAX_FILES);
         return false;
     }
+    if (!upload_begin(e->server, e->request.job, e->path, sizeof e->path)) return broken_disk(e);
     e->file = fopen(e->path, "wb");
     return e->file ? true : broken_disk(e);
 }
@@ -174,6 +175,10 @@ static enum MHD_Result on_form(void *user, enum MHD_ValueKind kind, const char *
     exchange *e = user;
     (void)kind, (void)type, (void)encoding;
     if (e->reply.status) return MHD_YES; /* an error is on its way: the rest is read and dropped */
+    if (!field || !*field) {             /* the library hands on what the client sent: no name, too */
+        reply_error(&e->reply, 400, NULL, "E_ARG", "a part of the form has no name");
+        return MHD_YES;
+    }
     const bool ok = file_name ? take_file(e, field, file_name, bytes, offset, n)
                               : close_upload(e) && take_text(e, field, bytes, offset, n);
     (void)ok;
@@ -253,6 +258,23 @@ static void read_accept(http_request *q)
                                                         : "png";
 }
 
+static enum MHD_Result count_lengths(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    int *n = user;
+    (void)kind, (void)value;
+    *n += strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0 ||
+          strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+    return MHD_YES;
+}
+
+/* Two lengths of one body: a proxy before this server might believe the other one, and take the rest for a second request. */
+static bool one_length(struct MHD_Connection *c)
+{
+    int n = 0;
+    MHD_get_connection_values(c, MHD_HEADER_KIND, count_lengths, &n);
+    return n < 2;
+}
+
 static void begin_body(exchange *e, struct MHD_Connection *c)
 {
     const char *type = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE);
@@ -270,7 +292,8 @@ static void begin_body(exchange *e, struct MHD_Connection *c)
         e->request.form = true;
         e->request.fields = json_object();
         e->form = MHD_create_post_processor(c, FORM_BUFFER, on_form, e);
-        if (!e->form) reply_error(&e->reply, 400, NULL, "E_ARG", "the form has no boundary");
+        if (!e->form)
+            reply_error(&e->reply, 400, NULL, "E_ARG", "the form has no boundary of 2 characters or more");
     } else if (!type || strncasecmp(type, "application/json", 16) != 0) {
         reply_error(&e->reply, 415, NULL, "unsupported_media_type",
                     "the body is %s; JSON or multipart/form-data is needed", type ? type : "of no type");
@@ -326,6 +349,11 @@ static exchange *begin(server *s, struct MHD_Connection *c, const char *url, con
         reply_error(&e->reply, 400, NULL, "E_ARG", "%s takes no query: fields stand in the body", url);
         found = NULL;
     }
+    if (!one_length(c)) {
+        reply_error(&e->reply, 400, NULL, "E_ARG", "a body has one length; this request says more than one");
+        e->reply.closes = true;
+        found = NULL;
+    }
     if (found && found->takes_body) begin_body(e, c);
     e->route = e->reply.status ? NULL : found;
     return e;
@@ -365,6 +393,7 @@ static enum MHD_Result send_reply(exchange *e, struct MHD_Connection *c)
     if (!response) return MHD_NO;
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, r->type);
     if (r->status == 401) MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (r->closes) MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     if (r->retry_after_s) {
         snprintf(number, sizeof number, "%d", r->retry_after_s);
         MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, number);
@@ -442,18 +471,35 @@ static struct MHD_Daemon *listen_at(server *s, const struct addrinfo *a, int *er
     return daemon;
 }
 
-struct MHD_Daemon *http_start(server *s, char *message, size_t size)
+static bool look_up(const server *s, struct addrinfo **found, char *message, size_t size)
 {
     char port[16];
-    struct addrinfo *found = NULL;
     const struct addrinfo want = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
-    int error = 0;
     snprintf(port, sizeof port, "%d", s->port);
-    const int st = getaddrinfo(s->host, port, &want, &found);
-    if (st != 0) {
-        snprintf(message, size, "host '%s': %s", s->host, gai_strerror(st));
-        return NULL;
-    }
+    const int st = getaddrinfo(s->host, port, &want, found);
+    if (st != 0) snprintf(message, size, "host '%s': %s", s->host, gai_strerror(st));
+    return st == 0;
+}
+
+bool http_can_start(const server *s, char *message, size_t size)
+{
+    struct addrinfo *found = NULL;
+    const int yes = 1;
+    if (!look_up(s, &found, message, size)) return false;
+    const int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
+    bool ok = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0;
+    ok = ok && bind(fd, found->ai_addr, found->ai_addrlen) == 0;
+    if (!ok) snprintf(message, size, "cannot listen at %s port %d: %s", s->host, s->port, strerror(errno));
+    if (fd >= 0) close(fd);
+    freeaddrinfo(found);
+    return ok;
+}
+
+struct MHD_Daemon *http_start(server *s, char *message, size_t size)
+{
+    struct addrinfo *found = NULL;
+    int error = 0;
+    if (!look_up(s, &found, message, size)) return NULL;
     struct MHD_Daemon *daemon = listen_at(s, found, &error);
     freeaddrinfo(found);
     if (!daemon) {

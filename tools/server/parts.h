@@ -132,6 +132,7 @@ typedef struct http_reply {
     size_t n;
     const char *type;
     int retry_after_s; /* 0: none */
+    bool closes;       /* the connection, as what follows on it cannot be trusted */
     struct stream *stream; /* its events are the body; NULL: `body` is */
 } http_reply;
 
@@ -151,7 +152,7 @@ bool submit(server *s, job *j, http_reply *r, int retry_after_s); /* false: `r` 
 /* ---- events (stream.c): a job's partial pictures and its result, as OpenAI's clients read them ------------------- */
 
 typedef struct stream stream;
-stream *stream_new(queue *q, job *j, bool edits, void *connection); /* holds the job; NULL: no memory */
+stream *stream_new(queue *q, job *j, bool edits, void *connection); /* holds the job; NULL: no memory, and the job is canceled */
 void stream_free(stream *s);
 /* Up to `size` bytes; waits for the next event. 0: there are no more. */
 size_t stream_read(stream *s, char *to, size_t size);
@@ -160,7 +161,7 @@ size_t stream_read(stream *s, char *to, size_t size);
 
 /* Fills the job's options and ending; false: `r` says why not. */
 bool fields_read(server *s, http_request *q, http_reply *r);
-/* The file of a new upload, which the job removes; false: too many. */
+/* The file of a new upload, which the job removes with its folder; false: errno says why. Of MAX_FILES at most. */
 bool upload_begin(server *s, job *j, char *path, size_t size);
 /* Bytes of "data:image/png;base64,..." or of the text alone: malloc'ed, NULL: not base64. */
 uint8_t *base64_decode(const char *text, size_t *n);
@@ -193,6 +194,7 @@ void answer_video_delete(server *s, http_request *q, http_reply *r);
 /* ---- HTTP ------------------------------------------------------------------------------------------------------ */
 
 struct MHD_Daemon;
+bool http_can_start(const server *s, char *message, size_t size); /* asked before a model is loaded; false: one sentence */
 struct MHD_Daemon *http_start(server *s, char *message, size_t size); /* fills s->port; NULL: one sentence */
 /* No new connections; who has been heard gets his reply, within a few seconds. */
 void http_stop(server *s, struct MHD_Daemon *daemon);

@@ -51,6 +51,8 @@ __attribute__((noinline)) static void job_free(job *j)
 {
     for (int i = 0; i < j->n_files; i++) {
         remove(j->files[i]);
+        *strrchr(j->files[i], '/') = '\0';
+        rmdir(j->files[i]); /* upload_begin's, of this file alone */
         free(j->files[i]);
     }
     for (int i = 0; i < j->n_items; i++) free(j->items[i].bytes);

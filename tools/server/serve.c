@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- what it was told ---------------------------------------------------------------------------------------- */
@@ -100,13 +101,15 @@ static oq_status make_folder(server *s, char *message, size_t size)
     return OQ_E_IO;
 }
 
+/* In a folder of its own: pictures remember the last part of the name, which is the same for every upload. */
 bool upload_begin(server *s, job *j, char *path, size_t size)
 {
-    if (j->n_files == MAX_FILES) return false;
     pthread_mutex_lock(&s->queue.lock);
     const unsigned long long number = ++s->n_files;
     pthread_mutex_unlock(&s->queue.lock);
-    snprintf(path, size, "%s/upload-%llu", s->folder, number);
+    snprintf(path, size, "%s/%llu", s->folder, number);
+    if (mkdir(path, 0700) != 0) return false;
+    snprintf(path, size, "%s/%llu/upload", s->folder, number);
     j->files[j->n_files] = strdup(path);
     return j->files[j->n_files] && ++j->n_files;
 }
@@ -167,6 +170,7 @@ static oq_status serve(server *s, FILE *out, char *message, size_t size)
     const int threads = int_of(s->given, "threads", 0);
     oq_status st = read_settings(s, message, size);
     if (st == OQ_OK) st = catch_signals(s->env, message, size); /* none is lost from here on */
+    if (st == OQ_OK && !http_can_start(s, message, size)) st = OQ_E_IO;
     if (st == OQ_OK) st = open_model(s, message, size);
     if (st == OQ_OK) st = make_folder(s, message, size);
     if (st != OQ_OK) return st;

@@ -20,7 +20,7 @@ struct stream {
 stream *stream_new(queue *q, job *j, bool edits, void *connection)
 {
     stream *s = calloc(1, sizeof *s);
-    if (!s) return NULL;
+    if (!s) return queue_forget(q, j), NULL; /* nobody would read what it makes */
     *s = (stream){
         .queue = q, .job = j, .kind = edits ? "image_edit" : "image_generation", .connection = connection};
     job_hold(q, j);
