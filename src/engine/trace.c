@@ -20,10 +20,27 @@ typedef struct trace_entry {
 
 struct oq_trace {
     oq_env *env;
-    oq_arena arena;    /* keys, globs */
-    const char *globs; /* NULL: everything except per-block tensors */
+    oq_arena arena;     /* keys, globs */
+    const char **globs; /* NULL: everything except per-block tensors */
+    size_t n_globs;
     trace_entry *first, **last;
 };
+
+/* Comma separated patterns, of any length. */
+static oq_status read_globs(oq_trace *t, const char *csv)
+{
+    const char *word = NULL;
+    size_t n = 0;
+    for (const char *at = csv; at; t->n_globs++) at = oq_csv_next(at, &word, &n);
+    OQ_TRY(oq_arena_new(&t->arena, t->n_globs, sizeof *t->globs, "trace-keys", &t->globs));
+    const char *at = csv;
+    for (size_t i = 0; i < t->n_globs; i++) {
+        at = oq_csv_next(at, &word, &n);
+        t->globs[i] = oq_arena_strndup(&t->arena, word, n);
+        if (!t->globs[i]) return oq_fail(t->env, OQ_E_NOMEM, "trace-keys: no memory");
+    }
+    return OQ_OK;
+}
 
 oq_status oq_trace_new(oq_env *env, const char *globs, oq_trace **out)
 {
@@ -33,9 +50,10 @@ oq_status oq_trace_new(oq_env *env, const char *globs, oq_trace **out)
     t->env = env;
     t->last = &t->first;
     oq_arena_init(&t->arena, env);
-    if (globs && !(t->globs = oq_arena_strdup(&t->arena, globs))) {
+    const oq_status st = globs && *globs ? read_globs(t, globs) : OQ_OK;
+    if (st != OQ_OK) {
         oq_trace_free(t);
-        return oq_fail(env, OQ_E_NOMEM, "trace: no memory");
+        return st;
     }
     *out = t;
     return OQ_OK;
@@ -48,9 +66,8 @@ static bool wanted(const oq_trace *t, const char *key)
     if (!t->globs)
         return strncmp(key, "dit0.", 5) != 0 && !strstr(key, ".hidden.") &&
                (strncmp(key, "vae.", 4) != 0 || strcmp(key, "vae.in") == 0 || strcmp(key, "vae.out") == 0);
-    char glob[256];
-    for (size_t i = 0; oq_csv_word(t->globs, i, glob, sizeof glob); i++)
-        if (oq_glob_match(glob, key)) return true;
+    for (size_t i = 0; i < t->n_globs; i++)
+        if (oq_glob_match(t->globs[i], key)) return true;
     return false;
 }
 
@@ -118,11 +135,10 @@ static oq_status make_header(const oq_trace *t, char **out)
 /* A pattern without effect is most often one that was mistyped. */
 static void warn_of_idle_globs(const oq_trace *t)
 {
-    char glob[256];
-    for (size_t i = 0; t->globs && oq_csv_word(t->globs, i, glob, sizeof glob); i++) {
+    for (size_t i = 0; i < t->n_globs; i++) {
         const trace_entry *e = t->first;
-        while (e && !oq_glob_match(glob, e->key)) e = e->next;
-        if (!e) oq_log(t->env, OQ_LOG_WARN, "trace-keys: '%s' matches no stage of this run", glob);
+        while (e && !oq_glob_match(t->globs[i], e->key)) e = e->next;
+        if (!e) oq_log(t->env, OQ_LOG_WARN, "trace-keys: '%s' matches no stage of this run", t->globs[i]);
     }
 }
 

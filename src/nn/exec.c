@@ -84,15 +84,20 @@ static oq_status trace_download(oq_exec *ex, oq_tensor t, const oq_dtype *dtype,
     return st;
 }
 
-oq_status oq_trace_put(oq_exec *ex, oq_tensor t, const int64_t *shape, int n_dims, const char *key, ...)
+/* A key of any length. */
+static oq_status make_name(oq_env *env, const char *format, va_list args, char **out)
 {
-    if (!ex->trace || ex->measure) return OQ_OK;
-    char name[256];
-    va_list args;
-    va_start(args, key);
-    vsnprintf(name, sizeof name, key, args);
-    va_end(args);
+    va_list again;
+    va_copy(again, args);
+    const int n = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    OQ_TRY(oq_new(env, (size_t)(n > 0 ? n : 0) + 1, 1, "trace", out));
+    vsnprintf(*out, (size_t)(n > 0 ? n : 0) + 1, format, args);
+    return OQ_OK;
+}
 
+static oq_status trace_named(oq_exec *ex, oq_tensor t, const int64_t *shape, int n_dims, const char *name)
+{
     const int64_t flat[2] = {t.rows, t.cols};
     const oq_dtype *dtype = t.dtype->floating ? &oq_dtype_f32 : t.dtype;
     void *host = NULL;
@@ -102,5 +107,18 @@ oq_status oq_trace_put(oq_exec *ex, oq_tensor t, const int64_t *shape, int n_dim
     if (st == OQ_OK)
         st = ex->trace(ex->trace_user, name, dtype, host, shape ? shape : flat, shape ? n_dims : 2);
     oq_free(ex->env, host);
+    return st;
+}
+
+oq_status oq_trace_put(oq_exec *ex, oq_tensor t, const int64_t *shape, int n_dims, const char *key, ...)
+{
+    if (!ex->trace || ex->measure) return OQ_OK;
+    char *name = NULL;
+    va_list args;
+    va_start(args, key);
+    oq_status st = make_name(ex->env, key, args, &name);
+    va_end(args);
+    if (st == OQ_OK) st = trace_named(ex, t, shape, n_dims, name);
+    oq_free(ex->env, name);
     return st;
 }
