@@ -180,7 +180,7 @@ static oq_status run_search(finding *f, oq_report **out)
 {
     oq_recipe *r = &f->r;
     OQ_TRY(oq_recipe_begin(r));
-    OQ_TRY(oq_recipe_read_budget(r, oq_options_text(r->options, "budget", "4.5bpw"), &f->budget));
+    OQ_TRY(oq_recipe_read_budget(r, oq_options_text(r->options, "budget", OQ_RECIPE_BUDGET), &f->budget));
     OQ_TRY(oq_recipe_solve(r, f->budget)); /* a budget that is too small is refused before anything runs */
     if (oq_options_flag(r->options, "dry-run")) return finish_dry(f, out);
     OQ_TRY(oq_recipe_look(r));
@@ -214,7 +214,7 @@ static oq_status command_recipe(oq_env *env, oq_options *options, oq_report **ou
     if (oq_options_int(options, "seed", -1) < 0) OQ_TRY(oq_options_set(options, "seed", "42"));
     OQ_TRY(check_output(env, options));
     OQ_TRY(oq_recipe_read_budget(&(oq_recipe){.env = env, .weights = 8},
-                                 oq_options_text(options, "budget", "4.5bpw"), &(size_t){0}));
+                                 oq_options_text(options, "budget", OQ_RECIPE_BUDGET), &(size_t){0}));
     const oq_status st = run_search(&f, out);
     oq_recipe_end(&f.r);
     return st;

@@ -6,6 +6,7 @@
 
 #include "engine/command.h"
 
+#define OQ_RECIPE_BUDGET "4.5bpw" /* where none is given */
 enum { OQ_RECIPE_METHODS = 32, OQ_RECIPE_FORWARDS = 3 /* in which a layer is exchanged, where not in whole runs */ };
 
 typedef struct oq_recipe_choice { /* one layer by one method */

@@ -125,10 +125,26 @@ oq_status oq_recipe_begin(oq_recipe *r)
     return split_prompts(r);
 }
 
+/* From the plain run, before the long work: how much of it there is. Each run of a search takes about as long as that one. */
+static void tell_time(const oq_recipe *r, double plain_s)
+{
+    const char *budget = oq_options_text(r->options, "budget", NULL);
+    const size_t searching = oq_recipe_runs(r) - 1, judging = (size_t)r->n_methods + 1;
+    const double held = (double)oq_recipe_items(&r->held_out) / oq_recipe_items(&r->search);
+    const double left_s = plain_s * ((double)searching + held * (double)judging);
+    oq_log(r->env, OQ_LOG_RESULT,
+           "recipe: %s%s, %zu layers: %zu runs to search and %zu to judge take about %.0f %s, as the first "
+           "took %.2f s ('--dry-run' tells their number alone)",
+           budget ? "budget " : "no budget is given, so ", budget ? budget : OQ_RECIPE_BUDGET, r->n_layers,
+           searching, judging, left_s < 120 ? left_s : left_s / 60, left_s < 120 ? "s" : "minutes", plain_s);
+}
+
 oq_status oq_recipe_look(oq_recipe *r)
 {
     OQ_TRY(oq_model_load(r->env, r->reference));
+    const double started_s = oq_now_s();
     OQ_TRY(oq_recipe_record(r, &r->search));
+    tell_time(r, oq_now_s() - started_s);
     OQ_TRY(oq_recipe_record(r, &r->held_out));
     return oq_recipe_measure(r);
 }
