@@ -219,23 +219,35 @@ static void guide(oq_packed_run *r, int64_t n)
 
 static oq_status decode(oq_packed_run *r);
 
-/* What the step's prediction aims at, decoded by a copy of the run. */
-static oq_status preview(oq_packed_run *r, int step)
+/* What the step's prediction aims at. */
+static void aim(const void *run, int index, float *latents)
 {
-    oq_run_look look;
-    oq_packed_run copy = *r;
-    const int before = r->first_step, steps = r->req->steps;
-    if (!oq_run_look_due(r->ex, r->req, step + 1 - before, steps - before)) return OQ_OK;
-    oq_status st =
-        oq_run_look_begin(&look, r->ex, r->req, r->n_items * r->elems, step + 1 - before, steps - before);
-    for (int64_t i = 0; look.latents && i < look.elems; i++)
-        look.latents[i] = r->latents[i] - r->times.sigmas[step] * r->predictions[i];
-    copy.latents = look.latents;
-    copy.out = r->ex->measure ? NULL : &look.output;
-    oq_arena_init(&copy.arena, r->ex->env);
-    if (st == OQ_OK) st = decode(&copy);
+    const oq_packed_run *r = run;
+    for (int64_t i = 0; i < r->n_items * r->elems; i++)
+        latents[i] = r->latents[i] - r->times.sigmas[index] * r->predictions[i];
+}
+
+static oq_status decode_copy(const void *run, float *latents, oq_output *out)
+{
+    oq_packed_run copy = *(const oq_packed_run *)run;
+    copy.latents = latents;
+    copy.out = out;
+    oq_arena_init(&copy.arena, copy.ex->env);
+    const oq_status st = decode(&copy);
     oq_arena_deinit(&copy.arena);
-    return oq_run_look_end(&look, st);
+    return st;
+}
+
+static oq_status preview(oq_packed_run *r, int index)
+{
+    const oq_run_look look = {.index = index,
+                              .step = index + 1 - r->first_step,
+                              .steps = r->req->steps - r->first_step,
+                              .elems = r->n_items * r->elems,
+                              .aim = aim,
+                              .decode = decode_copy,
+                              .run = r};
+    return oq_run_look_at(r->ex, r->req, &look);
 }
 
 static oq_status denoise_step(void *user, int64_t index)

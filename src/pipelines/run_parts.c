@@ -35,42 +35,47 @@ oq_status oq_run_phase_walk(const oq_exec *ex, const oq_run_phase *p)
     return OQ_OK;
 }
 
-bool oq_run_look_due(const oq_exec *ex, const oq_request *request, int step, int steps)
+static bool look_due(const oq_exec *ex, const oq_request *request, const oq_run_look *l)
 {
     const int64_t parts = (int64_t)request->previews + 1;
     if (request->previews == 0) return false;
     if (ex->measure) return true;
-    return ex->preview && step < steps && step * parts / steps > (step - 1) * parts / steps;
+    return ex->preview && l->step < l->steps && l->step * parts / l->steps > (l->step - 1) * parts / l->steps;
+}
+
+static oq_status make_look(const oq_exec *ex, const oq_request *request, const oq_run_look *l,
+                           oq_arena *arena, oq_output *out)
+{
+    const int64_t frames = request->frames > 1 ? request->frames : 1;
+    const int64_t bytes = (int64_t)request->n_prompts * request->images_per_prompt * frames *
+                          request->height * request->width * 3;
+    float *latents = NULL;
+    if (ex->measure) return l->decode(l->run, NULL, NULL);
+    OQ_TRY(oq_arena_new(arena, (size_t)l->elems, sizeof *latents, "a preview", &latents));
+    OQ_TRY(oq_arena_new(arena, (size_t)bytes, 1, "a preview", &out->pixels));
+    l->aim(l->run, l->index, latents);
+    return l->decode(l->run, latents, out);
 }
 
 /* Neither progress nor trace nor recorded steps know of it. */
-oq_status oq_run_look_begin(oq_run_look *look, oq_exec *ex, const oq_request *request, int64_t elems,
-                            int step, int steps)
+oq_status oq_run_look_at(oq_exec *ex, const oq_request *request, const oq_run_look *l)
 {
-    const int64_t frames = request->frames > 1 ? request->frames : 1;
-    *look = (oq_run_look){.ex = ex, .before = *ex, .elems = elems, .step = step, .steps = steps};
-    look->bytes = (int64_t)request->n_prompts * request->images_per_prompt * frames * request->height *
-                  request->width * 3;
-    oq_arena_init(&look->arena, ex->env);
+    const oq_exec before = *ex; /* as the step left it */
+    oq_arena arena;
+    oq_output out = {0};
+    if (!look_due(ex, request, l)) return OQ_OK;
+    oq_arena_init(&arena, ex->env);
     oq_progress_within(ex->env, true);
     ex->trace = NULL;
     ex->step = 0;
-    if (ex->measure) return OQ_OK;
-    OQ_TRY(oq_arena_new(&look->arena, (size_t)elems, sizeof *look->latents, "a preview", &look->latents));
-    return oq_arena_new(&look->arena, (size_t)look->bytes, 1, "a preview", &look->output.pixels);
-}
-
-oq_status oq_run_look_end(oq_run_look *look, oq_status st)
-{
-    oq_exec *ex = look->ex;
-    oq_mark_reset(ex, look->before.used);
-    oq_phase_begin(ex, look->before.phase);
-    ex->trace = look->before.trace;
-    ex->step = look->before.step;
+    oq_status st = make_look(ex, request, l, &arena, &out);
+    oq_mark_reset(ex, before.used);
+    oq_phase_begin(ex, before.phase);
+    ex->trace = before.trace;
+    ex->step = before.step;
     oq_progress_within(ex->env, false);
-    if (st == OQ_OK && !ex->measure)
-        st = ex->preview(ex->preview_user, look->output.pixels, look->step, look->steps);
-    oq_arena_deinit(&look->arena);
+    if (st == OQ_OK && !ex->measure) st = ex->preview(ex->preview_user, out.pixels, l->step, l->steps);
+    oq_arena_deinit(&arena);
     return st;
 }
 

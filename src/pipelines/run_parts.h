@@ -23,23 +23,18 @@ typedef struct oq_run_phase { /* `step` for each i of [first, end), told as prog
 } oq_run_phase;
 oq_status oq_run_phase_walk(const oq_exec *ex, const oq_run_phase *phase);
 
-/* A look at the pictures between two steps: what the prediction aims at is decoded by the run's own way of decoding, in
- * memory that is given back. Measuring takes the same way once. */
+/* A look at the pictures between two steps: what the prediction aims at, decoded by the run's own way of decoding, in memory
+ * that is given back. */
 typedef struct oq_run_look {
-    oq_exec *ex;
-    oq_exec before;    /* its state as the step left it */
-    oq_arena arena;    /* host memory of the look */
-    int64_t elems;     /* latents of all items */
-    float *latents;    /* [elems]; NULL while measuring */
-    int64_t bytes;     /* of all pictures */
-    oq_output output;  /* its pixels */
-    int step, steps;
+    int index;                                        /* of the schedule's step that was done last */
+    int step, steps;                                  /* done, of those that this run does */
+    int64_t elems;                                    /* latents of all items */
+    void (*aim)(const void *run, int index, float *latents);                   /* fills [elems] */
+    oq_status (*decode)(const void *run, float *latents, oq_output *out);      /* both NULL while measuring */
+    const void *run;
 } oq_run_look;
-/* Does somebody look after the first `step` of `steps`? Not after the last: that is the result. */
-bool oq_run_look_due(const oq_exec *ex, const oq_request *request, int step, int steps);
-/* Sizes come from the request. End it in any case; it tells the pictures where `st` is OQ_OK. */
-oq_status oq_run_look_begin(oq_run_look *look, oq_exec *ex, const oq_request *request, int64_t elems, int step, int steps);
-oq_status oq_run_look_end(oq_run_look *look, oq_status st);
+/* Nothing where nobody looks, and after the last step: that is the result. Measuring takes the same way once. */
+oq_status oq_run_look_at(oq_exec *ex, const oq_request *request, const oq_run_look *look);
 
 typedef struct oq_run_times { /* host, of a schedule of n steps */
     float *sigmas;    /* [n + 1] */

@@ -377,21 +377,36 @@ static oq_status denoise_item(w_run *r, int step, int64_t item)
 
 static oq_status decode(w_run *r);
 
-/* What the step's predictions aim at, decoded by a copy of the run. */
-static oq_status preview(w_run *r, int step)
+/* What the step's prediction aims at. */
+static void aim(const void *run, int index, float *latents)
 {
-    oq_run_look look;
-    w_run copy = *r;
-    if (!oq_run_look_due(r->ex, r->req, step + 1, r->req->steps)) return OQ_OK;
-    oq_status st = oq_run_look_begin(&look, r->ex, r->req, r->n_items * r->elems, step + 1, r->req->steps);
-    for (int64_t i = 0; look.latents && i < r->n_items; i++)
-        memcpy(look.latents + i * r->elems, r->states[i].clean[0], (size_t)r->elems * sizeof *look.latents);
-    copy.latents = look.latents;
-    copy.out = r->ex->measure ? NULL : &look.output;
-    oq_arena_init(&copy.arena, r->ex->env);
-    if (st == OQ_OK) st = decode(&copy);
+    const w_run *r = run;
+    (void)index; /* each state keeps it */
+    for (int64_t i = 0; i < r->n_items; i++)
+        memcpy(latents + i * r->elems, r->states[i].clean[0], (size_t)r->elems * sizeof *latents);
+}
+
+static oq_status decode_copy(const void *run, float *latents, oq_output *out)
+{
+    w_run copy = *(const w_run *)run;
+    copy.latents = latents;
+    copy.out = out;
+    oq_arena_init(&copy.arena, copy.ex->env);
+    const oq_status st = decode(&copy);
     oq_arena_deinit(&copy.arena);
-    return oq_run_look_end(&look, st);
+    return st;
+}
+
+static oq_status preview(w_run *r, int index)
+{
+    const oq_run_look look = {.index = index,
+                              .step = index + 1,
+                              .steps = r->req->steps,
+                              .elems = r->n_items * r->elems,
+                              .aim = aim,
+                              .decode = decode_copy,
+                              .run = r};
+    return oq_run_look_at(r->ex, r->req, &look);
 }
 
 static oq_status denoise_step(void *user, int64_t index)
