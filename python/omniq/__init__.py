@@ -93,7 +93,7 @@ class _Env:
 
     def _register(self, name, choose, tell):
         """A method whose layers a function of the caller's decides; what C sees of it lives as long as the env."""
-        answers = {}
+        answers: Dict[str, Any] = {}
         if not callable(choose):
             raise Error("E_ARG", f"method '{name}' has to be callable, not {choose!r}")
 
@@ -148,7 +148,7 @@ class _Env:
         the caller holds is in use until then. `progress` takes the place of the environment's. An argument that is a method is
         asked for its value when no other call is at work any more."""
         with self.lock():
-            arguments = [a() if inspect.ismethod(a) else a for a in arguments]
+            values = [a() if inspect.ismethod(a) else a for a in arguments]
             _lib.oq_env_clear(self.pointer)
             self._failed, self.preview = None, preview
             before, self.progress = self.progress, progress or self.progress
@@ -156,7 +156,7 @@ class _Env:
 
             def work():
                 try:
-                    status.append(function(*arguments))
+                    status.append(function(*values))
                 finally:
                     done.set()
 
@@ -343,7 +343,7 @@ class Media(Picture):
     def pixels(self):
         n = self.frames * self.height * self.width * 3
         address = c.cast(_lib.oq_media_pixels(self._owner.pointer, self._index), c.c_void_p).value
-        block = (c.c_uint8 * n).from_address(address)
+        block: Any = (c.c_uint8 * n).from_address(address or 0)
         block.owner = self._owner  # the bytes stay as long as somebody looks at them
         return memoryview(block).cast("B").toreadonly()
 
@@ -381,10 +381,10 @@ def _image_file(value, folder, index):
             view = memoryview(value)
         except TypeError:
             raise Error("E_ARG", f"image: a path, a picture or an array is needed, not {type(value).__name__}") from None
-        if view.format != "B" or view.ndim != 3 or view.shape[2] != 3:
-            shape = list(view.shape or [])
+        shape = list(view.shape or [])
+        if view.format != "B" or len(shape) != 3 or shape[2] != 3:
             raise Error("E_ARG", f"image: an array of uint8 [height, width, 3] is needed, not '{view.format}' {shape}")
-        height, width, rgb = view.shape[0], view.shape[1], view.tobytes()
+        height, width, rgb = shape[0], shape[1], view.tobytes()
     path = os.path.join(folder, f"{index}.png")
     with open(path, "wb") as f:
         f.write(_png(width, height, rgb))
@@ -494,4 +494,4 @@ def metrics(reference: Any, candidate: Any) -> Dict[str, float]:
         raise Error("E_ARG", f"the reference has {len(a)} values, the candidate {len(b)}")
     out = _library.Metrics()
     _lib.oq_metrics_u8(a, b, len(a), c.byref(out))
-    return {name: getattr(out, name) for name, _ in _library.Metrics._fields_}
+    return {name: getattr(out, name) for name in _library.METRICS}

@@ -59,11 +59,11 @@ class OptionInfo(c.Structure):
     ]
 
 
+METRICS = ("mse", "rmse", "mae", "max_abs", "l2", "relative_l2", "cosine_similarity", "psnr_db")
+
+
 class Metrics(c.Structure):
-    _fields_ = [
-        (name, c.c_double)
-        for name in ("mse", "rmse", "mae", "max_abs", "l2", "relative_l2", "cosine_similarity", "psnr_db")
-    ]
+    _fields_ = [(name, c.c_double) for name in METRICS]
 
 
 _pointer, _text, _status = c.c_void_p, c.c_char_p, c.c_int
