@@ -104,8 +104,8 @@ const oq_folder_component *oq_folder_find(const oq_folder *folder, const char *n
 /* One component's folder without a model around it: fills path, config, quant and quant_source of a zeroed
  * `c`. Strings live in `arena`; deinit in any case, also after a failure. */
 oq_status oq_folder_component_read(oq_env *env, oq_arena *arena, const char *path, oq_folder_component *c);
-/* What a weight file's own header says about its quantization ("quantization_config", JSON as text), where nothing beside
- * it does: fills quant and quant_source. */
+/* What a weight file's own header says about its quantization ("quantization_config", JSON as text): fills quant and
+ * quant_source, in place of what stands beside the file, which may be of another one; warns where the two differ. */
 oq_status oq_folder_component_read_header(oq_env *env, const oq_ckpt *ckpt, oq_folder_component *c);
 void oq_folder_component_deinit(oq_folder_component *c);
 

@@ -99,11 +99,22 @@ oq_status oq_folder_component_read(oq_env *env, oq_arena *arena, const char *pat
 oq_status oq_folder_component_read_header(oq_env *env, const oq_ckpt *ckpt, oq_folder_component *c)
 {
     const char *text = oq_json_string(oq_ckpt_metadata(ckpt, "quantization_config"));
-    if (!text || c->quant) return OQ_OK;
-    OQ_TRY(oq_json_parse(env, text, strlen(text), ckpt->path, &c->quant));
-    if (oq_json_type(c->quant) != OQ_JSON_OBJECT)
-        return oq_fail(env, OQ_E_FORMAT, "%s: quantization_config in its header is %s, not an object",
-                       ckpt->path, oq_json_type_name(c->quant));
+    oq_json *own = NULL;
+    if (!text) return OQ_OK;
+    OQ_TRY(oq_json_parse(env, text, strlen(text), ckpt->path, &own));
+    if (oq_json_type(own) != OQ_JSON_OBJECT) {
+        const oq_status st =
+            oq_fail(env, OQ_E_FORMAT, "%s: quantization_config in its header is %s, not an object",
+                    ckpt->path, oq_json_type_name(own));
+        oq_json_free(own);
+        return st;
+    }
+    if (c->quant && !oq_json_equal(c->quant, own)) /* of the file that it was written for, among several */
+        oq_log(env, OQ_LOG_WARN,
+               "%s: its header's quantization_config is another than that of %s, and counts", ckpt->path,
+               c->quant_source);
+    oq_json_free(c->quant);
+    c->quant = own;
     c->quant_source = ckpt->path;
     return OQ_OK;
 }
@@ -199,6 +210,10 @@ static oq_status locate_model(oq_env *env, const char *model, char **out)
             "%s: is a file; a model is a folder with a model_index.json (a file goes beside one: -m DIR "
             "--transformer FILE)",
             model);
+    if (strncmp(model, "http://", 7) == 0 || strncmp(model, "https://", 8) == 0)
+        return oq_fail(
+            env, OQ_E_ARG,
+            "%s: nothing is downloaded here; run 'hf download ORG/NAME', then the model is ORG/NAME", model);
     if (oq_hf_repo_name_valid(model)) return oq_hf_cache_find(env, model, out);
     return oq_fail(env, OQ_E_NOTFOUND, "%s: there is no such file or folder", *model ? model : "model ''");
 }

@@ -87,9 +87,9 @@ static oq_status read_state(oq_env *env, const oq_declare_input *in, const oq_ck
     oq_json *json = NULL;
     out->name = oq_arena_strndup(in->arena, t->name, (size_t)(find_mark(t) - t->name));
     if (!out->name) return oq_fail(env, OQ_E_NOMEM, "no memory for '%s'", t->name);
-    if (t->dtype != &oq_dtype_u8 || !t->data)
-        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' must hold JSON text as U8, not %s", t->name,
-                       t->type_name);
+    if (t->dtype != &oq_dtype_u8 || t->bytes == 0 || !t->data)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' must hold JSON text as U8, not %zu bytes of %s",
+                       t->name, t->bytes, t->type_name);
     OQ_TRY(oq_json_parse(env, (const char *)t->data, t->bytes, t->name, &json));
     const oq_status st = read_json(env, in->ckpt, t, json, out);
     oq_json_free(json);

@@ -135,9 +135,9 @@ static oq_status read_tensor(oq_env *env, const oq_ckpt *ckpt, const oq_ckpt_ten
     char layer[1024], from[1100];
     oq_json *word = NULL;
     const size_t n = strlen(t->name) - strlen(".comfy_quant");
-    if (t->dtype != &oq_dtype_u8 || !t->data || n >= sizeof layer)
-        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' must hold JSON text as U8, not %s", t->name,
-                       t->type_name);
+    if (t->dtype != &oq_dtype_u8 || t->bytes == 0 || !t->data || n >= sizeof layer)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' must hold JSON text as U8, not %zu bytes of %s",
+                       t->name, t->bytes, t->type_name);
     snprintf(layer, sizeof layer, "%.*s", (int)n, t->name);
     snprintf(from, sizeof from, "tensor '%.1024s'", t->name);
     OQ_TRY(oq_json_parse(env, (const char *)t->data, t->bytes, t->name, &word));

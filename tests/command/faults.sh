@@ -199,4 +199,15 @@ pid=$!
 run generate -m "$model" -p 'a red ring' $quick -s 1 -o p2.png
 wait $pid
 [ $? = 0 ] && [ $status = 0 ] && cmp -s p1.png p2.png && pass || fail 'two processes at once'
+# several quantized files in one folder, beside the config.json of one of them: each file's own header counts
+for method in fp8 int8; do
+    expect 0 '' quantize "$model" --quantization "{\"text_encoder\":\"$method\"}" --layout $method -o "of-$method" -q
+done
+cp of-int8/text_encoder/model.safetensors of-fp8/text_encoder/other.safetensors
+expect 0 "of-fp8/text_encoder/other.safetensors: its header's quantization_config is another than that of of-fp8/text_encoder/config.json, and counts" \
+    plan -m "$model" --text-encoder of-fp8/text_encoder/other.safetensors --json
+grep -qF '"method": "int8"' out && pass || fail "the header's method" "$(head -c 300 out)"
+expect 0 '' plan -m "$model" --text-encoder of-fp8/text_encoder/model.safetensors
+[ -s err ] && fail 'no warning where the two agree' "$(cat err)" || pass
+
 finish
