@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,6 +56,22 @@ static oq_status read_all(oq_env *env, const char *path, int fd, char *dst, size
     return OQ_OK;
 }
 
+static bool begins(const char *bytes, size_t n, const char *with)
+{
+    return n >= strlen(with) && strncasecmp(bytes, with, strlen(with)) == 0;
+}
+
+const char *oq_file_stand_in(const void *bytes, size_t n)
+{
+    const char *at = bytes;
+    if (begins(at, n, "version https://git-lfs"))
+        return "is a Git LFS pointer, not the file itself: fetch it with 'git lfs pull' or download it again";
+    for (int i = 0; n > 0 && i < 64 && strchr(" \t\r\n", *at) && *at; i++) at++, n--;
+    if (begins(at, n, "<!doctype") || begins(at, n, "<html") || begins(at, n, "<!--"))
+        return "is a web page (HTML), not the file itself: download it again";
+    return NULL;
+}
+
 oq_status oq_file_read(oq_env *env, const char *path, size_t max_bytes, char **out, size_t *out_bytes)
 {
     int fd = -1;
@@ -70,6 +87,8 @@ oq_status oq_file_read(oq_env *env, const char *path, size_t max_bytes, char **o
     else
         st = read_all(env, path, fd, text, n);
     close(fd);
+    const char *stand_in = st == OQ_OK ? oq_file_stand_in(text, n) : NULL;
+    if (stand_in) st = oq_fail(env, OQ_E_FORMAT, "%s: %s", path, stand_in);
     if (st != OQ_OK) {
         oq_free(env, text);
         return st;

@@ -4,7 +4,11 @@
 
 #include "base/env.h"
 
-/* Whole file, terminated by a NUL that is not counted; more than max_bytes is OQ_E_FORMAT naming both numbers. */
+/* Do these bytes, a file's first, say that something else came in its place when it was downloaded: a Git LFS pointer, a web
+ * page? The end of a sentence about the file; NULL: no. */
+const char *oq_file_stand_in(const void *bytes, size_t n);
+/* Whole file, terminated by a NUL that is not counted; more than max_bytes is OQ_E_FORMAT naming both numbers, and so is one
+ * that something else stands in for. */
 oq_status oq_file_read(oq_env *env, const char *path, size_t max_bytes, char **out, size_t *out_bytes);
 
 /* ---- files as memory (file_map.c) ---------------------------------------------------------------------- */

@@ -16,7 +16,6 @@ typedef struct magic {
 #define PICKLE                                                                                               \
     "is a bare Python pickle; of pickles only the zip archives of torch.save are read: save it again with "  \
     "PyTorch 1.6 or later, or convert it to safetensors"
-#define WEB_PAGE "is a web page (HTML), not a weight file: download it again"
 
 static const magic magics[] = {
     {MAGIC("FUGG"), OQ_E_UNSUPPORTED, "is a big-endian GGUF file; only little-endian ones are read"},
@@ -24,11 +23,6 @@ static const magic magics[] = {
     {MAGIC("\x80\x03"), OQ_E_FORMAT, PICKLE},
     {MAGIC("\x80\x04"), OQ_E_FORMAT, PICKLE},
     {MAGIC("\x80\x05"), OQ_E_FORMAT, PICKLE},
-    {MAGIC("version https://git-lfs"), OQ_E_FORMAT,
-     "is a Git LFS pointer, not the file itself: fetch it with 'git lfs pull' or download it again"},
-    {MAGIC("<!"), OQ_E_FORMAT, WEB_PAGE},
-    {MAGIC("<html"), OQ_E_FORMAT, WEB_PAGE},
-    {MAGIC("<HTML"), OQ_E_FORMAT, WEB_PAGE},
     {MAGIC("<?xml"), OQ_E_FORMAT, "is an XML document, not a weight file: download it again"},
     {MAGIC("\x89HDF"), OQ_E_FORMAT, "is an HDF5 file, not safetensors"},
     {MAGIC("\x93NUMPY"), OQ_E_FORMAT, "is a NumPy array file, not safetensors"},
@@ -70,6 +64,12 @@ static const char *first_bytes(const oq_mapping *map, char *text, size_t n)
     return text;
 }
 
+static bool begins_with_zeros(const oq_mapping *map)
+{
+    static const uint8_t zeros[64];
+    return map->bytes >= sizeof zeros && memcmp(map->data, zeros, sizeof zeros) == 0;
+}
+
 /* A length that lies in the file and a brace behind it. Asked before the magics: a header of 640 bytes begins as a
  * pickle does, one of 35615 bytes as gzip does. */
 static bool is_safetensors(const oq_mapping *map)
@@ -92,6 +92,12 @@ oq_status oq_container_detect(oq_env *env, const char *path, const oq_mapping *m
         *out = OQ_CONTAINER_TORCH;
         return OQ_OK;
     }
+    const char *stand_in = oq_file_stand_in(map->data, map->bytes);
+    if (stand_in) return oq_fail(env, OQ_E_FORMAT, "%s: %s", path, stand_in);
+    if (begins_with_zeros(map))
+        return oq_fail(env, OQ_E_FORMAT,
+                       "%s: begins with zeros, as files do whose download has not ended: download it again",
+                       path);
     const size_t skip = leading_space(map);
     for (size_t i = 0; i < OQ_COUNT(magics); i++) {
         const magic *m = &magics[i];

@@ -38,8 +38,11 @@ static oq_status read_entries(oq_env *env, oq_arena *arena, const oq_json *map, 
     const oq_json *value;
     const size_t n = oq_json_size(map);
     if (oq_json_type(map) != OQ_JSON_OBJECT || n == 0)
-        return oq_fail(env, OQ_E_FORMAT, "%s: has no weight_map (an object from tensor names to file names)",
-                       out->path);
+        return oq_fail(
+            env, OQ_E_FORMAT,
+            "%s: is JSON text, but no index of weight files: it has no weight_map (an object from tensor "
+            "names to file names)",
+            out->path);
     OQ_TRY(oq_arena_new(arena, n, sizeof *out->entries, "shard index", &out->entries));
     OQ_TRY(oq_arena_new(arena, n, sizeof *out->shards, "shard index", &out->shards));
     while (oq_json_next(map, &at, &key, &value)) {

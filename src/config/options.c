@@ -53,6 +53,21 @@ static const oq_option_info *find_anywhere(const char *name)
     return NULL;
 }
 
+/* The shortest name of which this one is the first words: "cfg" of "cfg-scale". -1: none. */
+static int longer_name(const char *name, const char *const *names, size_t n)
+{
+    int found = -1;
+    const size_t length = strlen(name);
+    for (size_t i = 0; length > 1 && i < n; i++) {
+        char head[64];
+        if (strlen(names[i]) <= length || names[i][length] != '-') continue;
+        snprintf(head, sizeof head, "%.*s", (int)length, names[i]);
+        if (!oq_name_equal(head, name)) continue;
+        if (found < 0 || strlen(names[i]) < strlen(names[found])) found = (int)i;
+    }
+    return found;
+}
+
 /* The closest name or long alias that the command takes, in `out`; false: none is near. */
 static bool find_nearest(const char *command, const char *name, char *out, size_t size)
 {
@@ -69,7 +84,8 @@ static bool find_nearest(const char *command, const char *name, char *out, size_
             if (strlen(words[n]) > 1) n++;
     }
     for (size_t i = 0; i < n; i++) names[i] = words[i];
-    const int best = oq_name_nearest(name, n ? names : &none, n);
+    int best = longer_name(name, names, n);
+    if (best < 0) best = oq_name_nearest(name, n ? names : &none, n);
     if (best >= 0) snprintf(out, size, "%s", names[best]);
     return best >= 0;
 }

@@ -339,15 +339,28 @@ const oq_option_info *oq_option_list(size_t *count)
 #define VIDEO     "is for video, which is not in this build yet"
 #define PARALLEL  "spreads work over several devices, which this build does not do"
 #define LLM_CACHE "is about the cache of language models; diffusion has --attention-quantization"
+#define SCHEDULE  "is the model's own here; --sigmas gives its noise levels, --flow-shift moves them"
 #define OFFLOAD   "moves weights between memories, which this build does not do"
 
 static const oq_option_later later[] = {
-    {"kv-cache-dtype", LLM_CACHE},       {"kv-cache-skip-steps", LLM_CACHE},
-    {"kv-cache-skip-layers", LLM_CACHE}, {"model-class-name", LATER},
-    {"step-execution", LATER},           {"tensor-parallel-size", PARALLEL},
-    {"ulysses-degree", PARALLEL},        {"ring-degree", PARALLEL},
-    {"cfg-parallel-size", PARALLEL},     {"vae-patch-parallel-size", PARALLEL},
-    {"enable-cpu-offload", OFFLOAD},     {"enable-layerwise-offload", OFFLOAD},
+    {"kv-cache-dtype", LLM_CACHE},
+    {"kv-cache-skip-steps", LLM_CACHE},
+    {"kv-cache-skip-layers", LLM_CACHE},
+    {"model-class-name", LATER},
+    {"step-execution", LATER},
+    {"tensor-parallel-size", PARALLEL},
+    {"ulysses-degree", PARALLEL},
+    {"ring-degree", PARALLEL},
+    {"cfg-parallel-size", PARALLEL},
+    {"vae-patch-parallel-size", PARALLEL},
+    {"size", "is two options here: --width and --height"},
+    {"sampler", SCHEDULE},
+    {"scheduler", SCHEDULE},
+    {"sampling-method", SCHEDULE},
+    {"method", "is the word of --quantization METHOD"},
+    {"num-images", "is called --batch-count here"},
+    {"enable-cpu-offload", OFFLOAD},
+    {"enable-layerwise-offload", OFFLOAD},
 };
 
 const oq_option_later *oq_option_later_find(const char *name)

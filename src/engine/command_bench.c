@@ -75,6 +75,15 @@ static bool wanted(const oq_options *o, const char *section)
     return strcmp(oq_options_text(o, "only", section), section) == 0;
 }
 
+/* Before minutes of kernels: the model that is measured behind them is there. */
+static oq_status check_model(const oq_bench *b)
+{
+    oq_folder *folder = NULL;
+    OQ_TRY(oq_folder_open(b->env, oq_options_text(b->options, "model", NULL), &folder));
+    oq_folder_close(folder);
+    return OQ_OK;
+}
+
 static oq_status run_sections(oq_bench *b)
 {
     const bool model = oq_options_given(b->options, "model"),
@@ -91,6 +100,7 @@ static oq_status run_sections(oq_bench *b)
     if (compare && oq_options_given(b->options, "only") && wanted(b->options, "layers"))
         return oq_fail(b->env, OQ_E_ARG,
                        "bench --compare compares kernels, blocks, formats and whole, not layers");
+    if (model) OQ_TRY(check_model(b));
     if (compare) return oq_bench_compare(b);
     oq_strbuf_printf(b->text, "%-10s %-28s %-22s %-34s %10s %9s\n", "op", "shape", "dtype", "kernel", "ms",
                      "GFLOP/s");

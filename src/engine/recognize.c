@@ -3,6 +3,7 @@
 #include "engine/recognize.h"
 
 #include "base/names.h"
+#include "lora/lora_names.h"
 #include "pipelines/pipeline.h"
 
 #include <stdio.h>
@@ -137,6 +138,17 @@ static const char *article(const char *what)
     return strchr("aeiouAEIO", *what) ? "an" : "a";
 }
 
+/* All tensors have names of an adapter's parts. */
+static bool is_adapter(const oq_ckpt *ckpt)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        oq_lora_role role;
+        const char *foreign = NULL;
+        if (!oq_lora_key(ckpt->tensors[i].name, &role, &foreign)) return false;
+    }
+    return ckpt->n_tensors > 0;
+}
+
 oq_status oq_recognize_as(oq_env *env, oq_ckpt *ckpt, const oq_module_type *wanted, const char *slot)
 {
     const oq_recognized found = oq_recognize(ckpt, wanted);
@@ -147,6 +159,15 @@ oq_status oq_recognize_as(oq_env *env, oq_ckpt *ckpt, const oq_module_type *want
     if (found.what)
         return oq_fail(env, OQ_E_MISMATCH, "%s '%s': this is %s %s, the model needs %s %s", slot, ckpt->path,
                        article(found.what), found.what, article(needs), needs);
+    if (ckpt->n_tensors == 0)
+        return oq_fail(env, OQ_E_MISMATCH, "%s '%s': holds no tensor, the model needs %s %s", slot,
+                       ckpt->path, article(needs), needs);
+    if (is_adapter(ckpt))
+        return oq_fail(
+            env, OQ_E_MISMATCH,
+            "%s '%s': this is an adapter ('%s'), which goes beside a model: --lora; the model needs "
+            "%s %s here",
+            slot, ckpt->path, ckpt->tensors[0].name, article(needs), needs);
     return oq_fail(
         env, OQ_E_MISMATCH,
         "%s '%s': its %zu tensors (the first is '%s') are no network that this build knows, the model "

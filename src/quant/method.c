@@ -3,6 +3,7 @@
 
 #include "base/names.h"
 #include "base/strbuf.h"
+#include "format/gguf_type.h"
 #include "quant/method_registry.h"
 
 #include <math.h>
@@ -49,11 +50,17 @@ oq_status oq_method_unknown(oq_env *env, const char *where, const char *name)
     oq_strbuf all;
     oq_strbuf_init(&all, env);
     const char *near = nearest_method(env, name, &all);
+    const oq_gguf_type *type = oq_gguf_type_by_name(name);
     const oq_status st =
-        near ? oq_fail(env, OQ_E_CONFIG, "%s: unknown quantization method '%s'; did you mean '%s'? known: %s",
-                       where, name, near, oq_strbuf_text(&all))
-             : oq_fail(env, OQ_E_CONFIG, "%s: unknown quantization method '%s'; known: %s", where, name,
-                       oq_strbuf_text(&all));
+        type ? oq_fail(
+                   env, OQ_E_CONFIG,
+                   "%s: '%s' is no method but a type of method 'gguf': {\"method\":\"gguf\",\"type\":\"%s\"}",
+                   where, name, type->name)
+        : near
+            ? oq_fail(env, OQ_E_CONFIG, "%s: unknown quantization method '%s'; did you mean '%s'? known: %s",
+                      where, name, near, oq_strbuf_text(&all))
+            : oq_fail(env, OQ_E_CONFIG, "%s: unknown quantization method '%s'; known: %s", where, name,
+                      oq_strbuf_text(&all));
     oq_strbuf_deinit(&all);
     return st;
 }

@@ -93,4 +93,35 @@ grep -q '"status":"E_NOTFOUND","message":"' out && pass || fail 'json error of a
 # quiet says nothing but the error
 run plan -m "$model" -q
 [ $status = 0 ] && [ ! -s err ] && pass || fail 'quiet' "$(cat err)"
+# what a new user says
+expect 1 "option 'size' is two options here: --width and --height" generate -m "$model" -p x --size 64x64
+expect 1 "option 'sampler' is the model's own here" generate -m "$model" -p x --sampler euler
+expect 1 "option 'method' is the word of --quantization METHOD" quantize "$model" --method fp8 -o q
+expect 2 "no option 'cfg'; the nearest is 'cfg-scale'" generate -m "$model" -p x --cfg 7
+expect 2 "no option 'num_inference'; the nearest is 'num-inference-steps'" generate -m "$model" -p x --num_inference 7
+expect 2 "'Q4_K' is no method but a type of method 'gguf': {\"method\":\"gguf\",\"type\":\"Q4_K\"}" generate -m "$model" -p x --quantization Q4_K
+expect 2 "nothing is downloaded here; run 'hf download ORG/NAME', then the model is ORG/NAME" generate -m https://example.org/some/box -p x
+expect 1 'nowhere: there is no such file or folder' bench -m nowhere
+grep -q bench: err && fail 'bench looks for its model first' || pass
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n' > pointer
+printf '\n<!DOCTYPE html><html>' > page
+for file in model_index.json vae/config.json tokenizer/tokenizer.json transformer/diffusion_pytorch_model.safetensors.index.json; do
+    cp -r "$model" stranger
+    cp pointer "stranger/$file"
+    expect 1 "stranger/$file: is a Git LFS pointer, not the file itself" plan -m stranger
+    cp page "stranger/$file"
+    expect 1 "stranger/$file: is a web page (HTML), not the file itself" generate -m stranger -p x
+    rm -r stranger
+done
+expect 1 'page: is a web page (HTML), not the file itself' generate -m "$model" -p x --image page
+printf '\254\000\000\000\000\000\000\000{"x.lora_A.weight":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},"x.lora_B.weight":{"dtype":"F32","shape":[1,1],"data_offsets":[4,8]}}%33s12345678' '' > lora.safetensors
+expect 2 "this is an adapter ('x.lora_A.weight'), which goes beside a model: --lora; the model needs a text encoder (Qwen3) here" \
+    generate -m "$model" -p x --text-encoder lora.safetensors
+
+# before long work it is said how long
+expect 0 'recipe: no budget is given, so 4.5bpw, ' recipe -m "$model" -p a -p b -W 64 -H 64 --steps 1 --methods int4,bf16 --measure-by forwards
+grep -Eq 'runs to search and [0-9]+ to judge take about [0-9]+ s, as the first took [0-9.]+ s' err && pass || fail 'recipe tells its time' "$(cat err)"
+expect 0 'recipe: budget 12bpw, ' recipe -m "$model" -p a -W 64 -H 64 --steps 1 --methods int8,bf16 --measure-by forwards --budget 12bpw
+run recipe -m "$model" -p a -W 64 -H 64 --steps 1 --methods int8,bf16 --measure-by forwards --budget 12bpw -q
+[ -s err ] && fail 'recipe -q is quiet' "$(cat err)" || pass
 finish

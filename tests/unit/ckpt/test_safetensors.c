@@ -315,6 +315,7 @@ static void test_opaque_types(void **state)
 static void test_other_containers(void **state)
 {
     bench *b = *state;
+    static const char zeros[1000];
     static const struct {
         const char *bytes;
         size_t n;
@@ -337,11 +338,14 @@ static void test_other_containers(void **state)
         {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", 69, OQ_E_FORMAT,
          "is a Git LFS pointer, not the file itself: fetch it with 'git lfs pull' or download it again"},
         {"\n  <!DOCTYPE html><html>", 24, OQ_E_FORMAT,
-         "is a web page (HTML), not a weight file: download it again"},
-        {"<html><head>", 12, OQ_E_FORMAT, "is a web page (HTML), not a weight file: download it again"},
+         "is a web page (HTML), not the file itself: download it again"},
+        {"<html><head>", 12, OQ_E_FORMAT, "is a web page (HTML), not the file itself: download it again"},
+        {zeros, sizeof zeros, OQ_E_FORMAT,
+         "begins with zeros, as files do whose download has not ended: download it again"},
         {"\x1f\x8b\x08\0", 4, OQ_E_FORMAT, "is compressed with gzip: unpack it first"},
         {"{\"model_type\": \"qwen3\"}", 23, OQ_E_FORMAT,
-         "has no weight_map (an object from tensor names to file names)"},
+         "is JSON text, but no index of weight files: it has no weight_map (an object from tensor names to "
+         "file names)"},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         scratch_write(b->dir, "model.safetensors", rows[i].bytes, rows[i].n);

@@ -162,7 +162,8 @@ static void test_malformed_index(void **state)
 {
     bench *b = *state;
     put_two_shards(b->dir);
-    static const char none[] = "has no weight_map (an object from tensor names to file names)";
+    static const char none[] = "is JSON text, but no index of weight files: it has no weight_map (an object "
+                               "from tensor names to file names)";
     refused_index(b, "{\"metadata\":{}}", OQ_E_FORMAT, none);
     refused_index(b, "{\"weight_map\":[]}", OQ_E_FORMAT, none);
     refused_index(b, "{\"weight_map\":{}}", OQ_E_FORMAT, none);

@@ -367,7 +367,7 @@ static void test_broken_model(void **state)
     assert_int_equal(n_problems(b), 3);
     assert_false(oq_report_passed(b->report));
     snprintf(message, sizeof message,
-             "%s/b/model.safetensors: is a web page (HTML), not a weight file: download it again", path);
+             "%s/b/model.safetensors: is a web page (HTML), not the file itself: download it again", path);
     problem_is(b, 0, "error", NULL, message);
     snprintf(message, sizeof message, "%s/c: there is no such folder, which component 'c' is in", path);
     problem_is(b, 1, "error", NULL, message);
