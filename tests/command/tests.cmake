@@ -1,6 +1,6 @@
 # The command as people and scripts use it: each script prints "N passed, N failed".
 if(TARGET omniq-cli)
-  foreach(name flags lists generate compare attention faults bench threads adapt published)
+  foreach(name completion flags lists generate compare attention faults bench threads adapt published)
     if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/${name}.sh)
       add_test(NAME command_${name} COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/${name}.sh ${OMNIQ_COMMAND}
                WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})

@@ -44,6 +44,9 @@ step 'build with libomniq.a' "$cc" program.c -o static $(flags --static --cflags
 step 'run with libomniq.a' ./static "$model"
 step 'the installed command' to/bin/omniq plan -m "$model"
 step 'the manual page' grep -q 'OMNIQ' to/share/man/man1/omniq.1
+for file in bash-completion/completions/omniq zsh/site-functions/_omniq fish/vendor_completions.d/omniq.fish; do
+    step "completion: $file" grep -q attention-quantization "to/share/$file"
+done
 touch to/include/somebody.h
 step 'uninstall' make -C "$root" uninstall BUILD="$work/manifest" PREFIX="$work/to"
 check 'uninstall leaves what is not its own' [ "$(find to ! -type d)" = to/include/somebody.h ]
