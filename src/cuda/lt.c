@@ -18,7 +18,7 @@ typedef struct plan_key {
     int64_t m, n, k, ldx, ldw, ldy;
     uint32_t align_x, align_w, align_y;
     uint16_t kind;
-    uint8_t w_is_kn, y_is_f32, bias, unused[3];
+    uint8_t w_is_kn, y_is_f32, bias, bias_first, unused[2];
 } plan_key;
 
 _Static_assert(sizeof(plan_key) <= OQ_TUNE_KEY_BYTES, "a key fits into a line of the cache");
@@ -72,6 +72,7 @@ static plan_key key_of(const oq_lt_call *c)
     key.align_y = alignment(c->y, c->ldy, out);
     key.kind = (uint16_t)c->kind;
     key.w_is_kn = c->w_is_kn, key.y_is_f32 = c->y_is_f32, key.bias = c->bias != NULL;
+    key.bias_first = c->bias_first;
     return key;
 }
 
@@ -97,7 +98,7 @@ static void set_pointer(oq_cuda_plan *p, cublasLtMatmulDescAttributes_t what, co
 /* The parts of a call that are not in its key: addresses. */
 static void plan_point(oq_cuda_plan *p, const oq_lt_call *c)
 {
-    if (c->bias) set_pointer(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, c->bias);
+    if (c->bias && !c->bias_first) set_pointer(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, c->bias);
     if (c->kind != OQ_LT_FP8 && c->kind != OQ_LT_FP8_BLOCK) return;
     set_pointer(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, c->w_scale);
     set_pointer(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, c->x_scale);
@@ -128,7 +129,7 @@ static void plan_describe(oq_cuda_plan *p, const oq_lt_call *c)
     const cublasOperation_t w_op = c->w_is_kn ? CUBLAS_OP_N : CUBLAS_OP_T;
     set(p, CUBLASLT_MATMUL_DESC_TRANSA, &w_op, sizeof w_op);
     if (c->kind == OQ_LT_FP8 || c->kind == OQ_LT_FP8_BLOCK) plan_scales(p, c->kind);
-    if (c->bias) {
+    if (c->bias && !c->bias_first) {
         const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
         set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
         set(p, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out);
@@ -166,8 +167,9 @@ static cublasStatus_t launch(oq_device *d, oq_cuda_plan *p, const oq_lt_call *c,
     const float one = 1.0f, zero = 0.0f;
     const int32_t one_i = 1, zero_i = 0;
     const bool integer = c->kind == OQ_LT_I8;
-    const void *alpha = integer ? (const void *)&one_i : &one,
-               *beta = integer ? (const void *)&zero_i : &zero;
+    const void *alpha = integer ? (const void *)&one_i : &one, *beta = c->bias_first ? alpha
+                                                                       : integer     ? (const void *)&zero_i
+                                                                                     : &zero;
     return cublasLtMatmul(d->lt, &p->op, alpha, c->w, &p->w, c->x, &p->x, beta, c->y, &p->y, c->y, &p->y,
                           algo, d->workspace, OQ_CUDA_WORKSPACE_BYTES, d->stream);
 }
@@ -245,15 +247,27 @@ static oq_cuda_plan *plan_for(oq_device *d, const oq_lt_call *c)
     return slot;
 }
 
+static bool matmul(oq_device *d, const oq_lt_call *call)
+{
+    oq_cuda_plan *p = plan_for(d, call);
+    if (!p->usable) return false;
+    plan_point(p, call);
+    if (call->bias_first)
+        oq_cu_copy(d->stream, (oq_cu_view){call->y, call->m, call->n, call->ldy, OQ_CU_BF16},
+                   (oq_cu_view){(void *)(uintptr_t)call->bias, call->m, call->n, 0, OQ_CU_BF16});
+    if (launch(d, p, call, &p->algo) == CUBLAS_STATUS_SUCCESS) return true;
+    p->usable = false;
+    return false;
+}
+
 bool oq_lt_matmul(oq_device *d, const oq_lt_call *call)
 {
     if (call->m <= 0 || call->n <= 0 || call->k <= 0) return false;
     if (d->force != OQ_CUDA_WAY_LT && element_bytes(call->kind) == 1) return false;
     if (call->bias && call->n % 8 != 0) return false; /* seen giving wrong sums at n 33 (13.1, H200) */
-    oq_cuda_plan *p = plan_for(d, call);
-    if (!p->usable) return false;
-    plan_point(p, call);
-    if (launch(d, p, call, &p->algo) == CUBLAS_STATUS_SUCCESS) return true;
-    p->usable = false;
-    return false;
+    if (matmul(d, call)) return true;
+    if (call->kind != OQ_LT_FP8 || !call->bias) return false;
+    oq_lt_call second = *call;
+    second.bias_first = true;
+    return matmul(d, &second);
 }

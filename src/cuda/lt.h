@@ -22,11 +22,12 @@ typedef struct oq_lt_call {
     const void *x, *w;
     void *y;
     const void *bias; /* [n] of y's type, or NULL; F32 and BF16 and FP8 alone */
+    bool bias_first;  /* y becomes the bias, and the product is added to it; else an epilogue adds it */
     const float *x_scale, *w_scale;
 } oq_lt_call;
 
 /* False: cuBLASLt has no algorithm for this shape and alignment (nothing was launched); the caller goes
- * another way. */
+ * another way. FP8 products that have none with a bias (few rows, long k) are tried with bias_first. */
 bool oq_lt_matmul(oq_device *d, const oq_lt_call *call);
 
 oq_status oq_lt_open(oq_env *env, oq_device *d);
