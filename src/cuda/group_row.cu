@@ -4,8 +4,8 @@
  * subtracted, both exact. So blocks are small (no table to fill, sixteen rows of W and four warps that share k), all of
  * them are there at once, and each warp has several blocks of columns on their way before it needs the first.
  *
- * On Hopper such a kernel is launched while the one before it ends, and waits for its results where it starts: the launch
- * itself is what that saves. */
+ * On Hopper such a kernel is launched while the one before it ends: its first codes, which no kernel makes, are on their way before it
+ * waits for x. Weights are written when a model is loaded, and that ends with a wait for the device. */
 #include "cuda/group.cuh"
 
 #define ROWS    16 /* of W, a thread block */
@@ -42,11 +42,18 @@ static __device__ __forceinline__ uint32_t code_pair(uint32_t word, int e, uint3
     return u;
 }
 
-/* Lets the next kernel begin, and waits for the one before to end. */
-static __device__ __forceinline__ void begin_early()
+/* Lets the next kernel begin. */
+static __device__ __forceinline__ void let_next_begin()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/* Waits for the kernel before to end. */
+static __device__ __forceinline__ void wait_for_last()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
@@ -93,7 +100,7 @@ __global__ void __launch_bounds__(THREADS, 6) row_kernel(const __grid_constant__
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x / 32, g = lane / 4, q = lane & 3;
     const int64_t n0 = (int64_t)blockIdx.x * ROWS, m0 = (int64_t)blockIdx.y * X_ROWS;
     const int64_t row[2] = {min(n0 + g, a.w.n - 1), min(n0 + g + 8, a.w.n - 1)};
-    begin_early();
+    let_next_begin();
     /* results of rows of x beyond the last are not stored */
     const __nv_bfloat16 *const x =
         (const __nv_bfloat16 *)a.x.data + min(m0 + g, a.x.rows - 1) * a.x.ld + 4 * q;
@@ -105,6 +112,7 @@ __global__ void __launch_bounds__(THREADS, 6) row_kernel(const __grid_constant__
         fetch<4, L>(slot[i], a.w, at);
         advance<4, L>(at, WARPS);
     }
+    wait_for_last();
     const int64_t m = m0 + threadIdx.x / ROWS, n = n0 + threadIdx.x % ROWS; /* this thread's result */
     const float bias = a.bias && n < a.w.n ? __ldg(a.bias + n) : 0.0f;
     uint32_t mask = 0x000f000fu;
