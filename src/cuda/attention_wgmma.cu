@@ -91,7 +91,7 @@ template <int N>
 static __device__ __forceinline__ void soften(float (&s)[N], row_state &st, float (&shrink)[2], float scale)
 {
     float top[2], base[2], add[2][2] = {};
-    row_tops(s, top);
+    row_tops_as_integers(s, top);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const float now = fmaxf(st.top[h], top[h]);

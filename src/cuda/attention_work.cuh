@@ -129,6 +129,29 @@ template <int N> static __device__ __forceinline__ void row_tops(const float (&s
         for (int h = 0; h < 2; h++) top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], lanes));
 }
 
+/* The same, where most rows have a number that is not negative: then the largest is that of the bits as whole numbers, of which
+ * Hopper compares three at once. A NaN comes out as one. */
+template <int N> static __device__ __forceinline__ void row_tops_as_integers(const float (&s)[N], float (&top)[2])
+{
+    int t[2][2], most[2];
+#pragma unroll
+    for (int n = 0; n < N / 4; n++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int a = __float_as_int(s[4 * n + 2 * h]), b = __float_as_int(s[4 * n + 2 * h + 1]);
+            t[h][n % 2] = n < 2 ? max(a, b) : __vimax3_s32(t[h][n % 2], a, b);
+        }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        most[h] = max(t[h][0], t[h][1]);
+#pragma unroll
+        for (int lanes = 1; lanes < 4; lanes *= 2)
+            most[h] = max(most[h], __shfl_xor_sync(0xffffffffu, most[h], lanes));
+        top[h] = __int_as_float(most[h]);
+    }
+    if (__any_sync(0xffffffffu, (most[0] | most[1]) < 0)) row_tops(s, top);
+}
+
 /* Keys of a tile that has only `left`. */
 template <int N> static __device__ __forceinline__ void hide_tail(float (&s)[N], int left)
 {

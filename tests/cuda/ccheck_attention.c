@@ -12,27 +12,31 @@ typedef struct attention_case {
     bool causal, mask, bias, f32, strided;
     oq_attention_precision precision;
     double sparsity;
+    bool opposed; /* keys point away from queries: no score but is negative */
 } attention_case;
 
 static const attention_case attention_cases[] = {
-    {1, 1, 1, 1, 64, false, false, false, false, false, OQ_ATTENTION_PLAIN, 0},
-    {64, 64, 3, 3, 64, false, false, false, false, false, OQ_ATTENTION_PLAIN, 0},
-    {33, 70, 3, 1, 64, false, false, false, false, true, OQ_ATTENTION_PLAIN, 0},
-    {130, 130, 4, 2, 128, true, false, false, false, false, OQ_ATTENTION_PLAIN, 0},
-    {5, 200, 2, 2, 128, true, false, false, false, true, OQ_ATTENTION_PLAIN, 0},
-    {200, 5, 2, 2, 32, true, false, false, false, false, OQ_ATTENTION_PLAIN, 0},
-    {77, 77, 2, 2, 128, false, true, false, false, false, OQ_ATTENTION_PLAIN, 0},
-    {100, 190, 2, 2, 80, false, true, true, false, true, OQ_ATTENTION_PLAIN, 0},
-    {96, 96, 4, 2, 96, false, false, true, false, false, OQ_ATTENTION_PLAIN, 0},
-    {65, 129, 1, 1, 256, true, true, false, false, false, OQ_ATTENTION_PLAIN, 0},
-    {64, 64, 2, 2, 8, false, false, false, false, false, OQ_ATTENTION_PLAIN, 0},
-    {300, 300, 1, 1, 512, false, false, false, false, false, OQ_ATTENTION_PLAIN, 0},
-    {64, 64, 3, 3, 64, true, false, false, true, false, OQ_ATTENTION_PLAIN, 0},
-    {70, 45, 2, 1, 40, false, true, true, true, true, OQ_ATTENTION_PLAIN, 0},
-    {256, 1024, 1, 1, 512, false, true, false, true, false, OQ_ATTENTION_PLAIN, 0},
-    {640, 1000, 4, 4, 128, false, false, false, false, false, OQ_ATTENTION_PLAIN, 0},
-    {2100, 720, 8, 2, 128, false, false, false, false, true, OQ_ATTENTION_PLAIN,
-     0}, /* more blocks than multiprocessors */
+    {1, 1, 1, 1, 64, false, false, false, false, false, OQ_ATTENTION_PLAIN, 0, false},
+    {64, 64, 3, 3, 64, false, false, false, false, false, OQ_ATTENTION_PLAIN, 0, false},
+    {33, 70, 3, 1, 64, false, false, false, false, true, OQ_ATTENTION_PLAIN, 0, false},
+    {130, 130, 4, 2, 128, true, false, false, false, false, OQ_ATTENTION_PLAIN, 0, false},
+    {5, 200, 2, 2, 128, true, false, false, false, true, OQ_ATTENTION_PLAIN, 0, false},
+    {200, 5, 2, 2, 32, true, false, false, false, false, OQ_ATTENTION_PLAIN, 0, false},
+    {77, 77, 2, 2, 128, false, true, false, false, false, OQ_ATTENTION_PLAIN, 0, false},
+    {100, 190, 2, 2, 80, false, true, true, false, true, OQ_ATTENTION_PLAIN, 0, false},
+    {96, 96, 4, 2, 96, false, false, true, false, false, OQ_ATTENTION_PLAIN, 0, false},
+    {65, 129, 1, 1, 256, true, true, false, false, false, OQ_ATTENTION_PLAIN, 0, false},
+    {64, 64, 2, 2, 8, false, false, false, false, false, OQ_ATTENTION_PLAIN, 0, false},
+    {300, 300, 1, 1, 512, false, false, false, false, false, OQ_ATTENTION_PLAIN, 0, false},
+    {64, 64, 3, 3, 64, true, false, false, true, false, OQ_ATTENTION_PLAIN, 0, false},
+    {70, 45, 2, 1, 40, false, true, true, true, true, OQ_ATTENTION_PLAIN, 0, false},
+    {256, 1024, 1, 1, 512, false, true, false, true, false, OQ_ATTENTION_PLAIN, 0, false},
+    {640, 1000, 4, 4, 128, false, false, false, false, false, OQ_ATTENTION_PLAIN, 0, false},
+    {2100, 720, 8, 2, 128, false, false, false, false, true, OQ_ATTENTION_PLAIN, 0,
+     false}, /* more blocks than multiprocessors */
+    {640, 1000, 4, 4, 128, .opposed = true},
+    {300, 2000, 2, 1, 64, .opposed = true},
+    {640, 1000, 4, 4, 128, .precision = OQ_ATTENTION_FP8, .opposed = true},
     {640, 1000, 4, 4, 128, .precision = OQ_ATTENTION_FP8},
     {2100, 720, 8, 2, 128, .precision = OQ_ATTENTION_FP8},
     {77, 200, 4, 2, 128, .precision = OQ_ATTENTION_FP8, .strided = true},
@@ -52,13 +56,15 @@ static const attention_case attention_cases[] = {
     {600, 600, 1, 1, 32, .sparsity = 0.3, .f32 = true},
 };
 
-static cc_tensor random_tensor(ccheck *c, const oq_dtype *type, int64_t rows, int64_t cols, int64_t ld)
+static cc_tensor random_tensor(ccheck *c, const oq_dtype *type, int64_t rows, int64_t cols, int64_t ld,
+                               cc_class kind, float sign)
 {
     float *x = cc_new(c, (size_t)(rows * cols) * sizeof *x);
     if (c->bench_ms > 0)
         for (int64_t i = 0; i < rows * cols; i++) x[i] = cc_rough_normal(c);
     else
-        cc_fill(c, CC_NORMAL, x, rows, cols);
+        cc_fill(c, kind, x, rows, cols);
+    for (int64_t i = 0; i < rows * cols; i++) x[i] *= sign;
     const cc_tensor t = cc_tensor_new(c, type, rows, cols, ld, x);
     oq_free(c->env, x);
     return t;
@@ -99,9 +105,10 @@ static void attention_kernel_check(ccheck *c, const attention_case *t, const oq_
                                     .sparsity = t->sparsity};
     const int64_t cols = t->n_heads * t->head_dim, kv_cols = t->n_kv_heads * t->head_dim,
                   more = t->strided ? 24 : 0;
-    cc_tensor q = random_tensor(c, type, t->n_q, cols, cols + more),
-              k = random_tensor(c, type, t->n_kv, kv_cols, 0);
-    cc_tensor v = random_tensor(c, type, t->n_kv, kv_cols, kv_cols + more);
+    const cc_class kind = t->opposed ? CC_POSITIVE : CC_NORMAL;
+    cc_tensor q = random_tensor(c, type, t->n_q, cols, cols + more, kind, 1.0f),
+              k = random_tensor(c, type, t->n_kv, kv_cols, 0, kind, t->opposed ? -1.0f : 1.0f);
+    cc_tensor v = random_tensor(c, type, t->n_kv, kv_cols, kv_cols + more, CC_NORMAL, 1.0f);
     cc_tensor o = cc_tensor_new(c, type, t->n_q, cols, cols + more, NULL);
     uint8_t *mask = cc_new(c, (size_t)t->n_kv);
     for (int64_t j = 0; j < t->n_kv; j++) mask[j] = j != 1 && cc_u32(c) % 4 != 0;
@@ -150,12 +157,12 @@ static void attention_kernel_check(ccheck *c, const attention_case *t, const oq_
     for (int64_t i = 0; i < t->n_q * cols; i++)
         near = cc_near(row, got[i], want[i], e * sum[i] + cc_store_error(type, want[i]) + 1e-30) && near;
     cc_case(c, row, intact && near && same,
-            "q %lld kv %lld heads %lld/%lld dim %lld %s%s%s%s%s %s sparse %.1f, %.1f dB:%s%s%s",
+            "q %lld kv %lld heads %lld/%lld dim %lld %s%s%s%s%s%s %s sparse %.1f, %.1f dB:%s%s%s",
             (long long)t->n_q, (long long)t->n_kv, (long long)t->n_heads, (long long)t->n_kv_heads,
             (long long)t->head_dim, type->name, t->causal ? " causal" : "", t->mask ? " mask" : "",
-            t->bias ? " bias" : "", t->strided ? " strided" : "", oq_attention_precision_name(t->precision),
-            t->sparsity, 10 * log10(signal / noise), intact ? "" : " guard", near ? "" : " values",
-            same ? "" : " other bits when run again");
+            t->bias ? " bias" : "", t->strided ? " strided" : "", t->opposed ? " opposed" : "",
+            oq_attention_precision_name(t->precision), t->sparsity, 10 * log10(signal / noise),
+            intact ? "" : " guard", near ? "" : " values", same ? "" : " other bits when run again");
     void *hosts[] = {mask, bias, want, sum, got, again}, *devices[] = {mask_device, bias_device, scratch};
     for (size_t i = 0; i < OQ_COUNT(hosts); i++) oq_free(c->env, hosts[i]);
     for (size_t i = 0; i < OQ_COUNT(devices); i++) cc_release(c, devices[i]);
@@ -186,7 +193,7 @@ static void bench_attention(ccheck *c, const oq_attention_kernel *kernel, oq_att
              spec.sparsity, kernel->name);
     if (!cc_measures(c, op, shape)) return;
     cc_tensor t[4];
-    for (int i = 0; i < 4; i++) t[i] = random_tensor(c, &oq_dtype_bf16, s, heads * dim, 0);
+    for (int i = 0; i < 4; i++) t[i] = random_tensor(c, &oq_dtype_bf16, s, heads * dim, 0, CC_NORMAL, 1.0f);
     attention_bench b = {.c = c, .kernel = kernel};
     b.args = (oq_attention_args){.spec = &spec,
                                  .scale = 1.0f / sqrtf((float)dim),
