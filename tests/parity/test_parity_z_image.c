@@ -377,12 +377,13 @@ static double decibels(const stage *got, const stage *want)
 }
 
 /* Heights that bands divide and do not divide; of the decoder's stages one, two, three or all in bands. A device sums norms in
- * another order over bands: a bfloat16 run then rounds some values the other way, as any other order of sums would. */
+ * another order over bands: a bfloat16 run then rounds some values the other way, as any other order of sums would. Log
+ * variances lie about -15, where a step of bfloat16 is 0.06: a root mean square of a fifth of it is 44 dB. */
 static void bands_equal_whole(fixture *f, const oq_model *model, int64_t h, int64_t w, double least_db)
 {
     static const int64_t bands[] = {16, 24, 40, 100, 128};
     vae_call c = {.vae = module_of(model, "vae"), .h = h, .w = w};
-    if (getenv("OMNIQ_PARITY_DEVICE")) least_db = least_db > 100 ? 90 : 50;
+    if (getenv("OMNIQ_PARITY_DEVICE")) least_db = least_db > 100 ? 90 : 40;
     const size_t bytes = model->plan->compute->bytes, n = (size_t)(h * w * 3);
     float *const values = malloc(n * sizeof *values);
     c.pixels = malloc(n * bytes);
