@@ -16,7 +16,7 @@
 #include "format/format.h"
 #include "tensor/tensor.h"
 
-#define OQ_BACKEND_ABI 4u
+#define OQ_BACKEND_ABI 5u
 
 typedef struct oq_device oq_device; /* one opened device; each backend defines its own */
 typedef struct oq_window oq_window; /* see oq_backend.window_new; likewise */
@@ -62,7 +62,9 @@ enum {
     OQ_FUSE_UNARY = 1u << 1, /* y = act(product), each rounded to y's type */
     OQ_FUSE_GLU = 1u << 2,   /* y[m, n/2] = act(product[:, :n/2]) * product[:, n/2:], roundings of `glu` */
     OQ_FUSE_ADD = 1u << 3,   /* y = residual + gate * product, roundings of `add_gated` */
-    OQ_FUSE_PRE = 1u << 4    /* args->pre: columns of x are an activation, or a gated pair, of another product's */
+    OQ_FUSE_PRE = 1u << 4,   /* args->pre: columns of x are an activation, or a gated pair, of another product's */
+    OQ_FUSE_AGAIN = 1u << 5  /* args->again: x is the last product's, and what was made of it still lies in the scratch; such a
+                                kernel fuses OQ_FUSE_ROWS too */
 };
 
 /* Columns [from, k) of x before the product: act(a), or act(a) * b with the roundings of `glu`. `a` may be those columns
@@ -91,6 +93,8 @@ typedef struct oq_linear_args {
                                       are undefined afterwards where h is not x */
     const oq_post        *post;    /* NULL: none. Only what the kernel fuses */
     const oq_pre         *pre;     /* NULL: none. Only for a kernel that fuses OQ_FUSE_PRE; never with `rows` */
+    bool                  again;   /* the device's last call was this kernel's, with the same x, scratch, k, act and act_scale
+                                      (not static): x itself may be undefined. Only for a kernel that fuses OQ_FUSE_AGAIN */
 } oq_linear_args;
 
 typedef struct oq_linear_kernel {

@@ -66,11 +66,17 @@ void oq_cu_group_norm(cudaStream_t stream, const oq_cu_group_norm_args *g, void 
 void oq_cu_group_moments(cudaStream_t stream, oq_cu_view x, int64_t n_groups, double *out, void *work);
 
 /* ---- quantize.cu --------------------------------------------------------------------------------------- */
+/* A vector that becomes bf16 beside other work; n 0: none. */
+typedef struct oq_cu_narrow {
+    const float *from;
+    void *to;
+    int64_t n;
+} oq_cu_narrow;
 typedef enum oq_cu_act_scale { OQ_CU_ACT_STATIC, OQ_CU_ACT_TOKEN, OQ_CU_ACT_GROUP } oq_cu_act_scale;
 /* x -> codes [m,k] (contiguous) and scales: [m] for static and token (static repeats its scale), [k/128
  * rounded up][m] (outer dimension contiguous) for groups of 128. */
 void oq_cu_quantize(cudaStream_t stream, oq_cu_type code, oq_cu_act_scale kind, const float *static_scale,
-                    void *codes, float *scales, oq_cu_view x);
+                    void *codes, float *scales, oq_cu_view x, oq_cu_narrow beside);
 /* Columns [from, k) of x made on the way: act(a) or (b.rows) act(a) * b, rounded to x's type as oq_cu_unary and oq_cu_glu
  * would. Static and token scales alone; false: not for this case, nothing was launched. */
 typedef struct oq_cu_pre {
@@ -79,7 +85,7 @@ typedef struct oq_cu_pre {
     int64_t from;
 } oq_cu_pre;
 bool oq_cu_quantize_pre(cudaStream_t stream, oq_cu_type code, oq_cu_act_scale kind, const float *static_scale,
-                        void *codes, float *scales, oq_cu_view x, const oq_cu_pre *pre);
+                        void *codes, float *scales, oq_cu_view x, const oq_cu_pre *pre, oq_cu_narrow beside);
 
 /* ---- rows.cu: what happens between two products in one pass; bits as of the operations one by one ------- */
 typedef struct oq_cu_step_norm {
@@ -98,6 +104,7 @@ typedef struct oq_cu_rows { /* oq_rows_args */
     const float *given; /* the static scale */
     oq_cu_type code;
     oq_cu_act_scale kind; /* static or token */
+    oq_cu_narrow beside;
 } oq_cu_rows;
 bool oq_cu_rows_fits(const oq_cu_rows *a);
 void oq_cu_rows_run(cudaStream_t stream, const oq_cu_rows *a);

@@ -12,6 +12,7 @@ struct quantize_args {
     oq_cu_act_scale kind;
     bool integer;
     oq_cu_pre pre; /* from == x.cols: none */
+    oq_cu_narrow beside;
 };
 
 /* Eight numbers at (row, column) of the product's operand, made on the way where `pre` says so. */
@@ -131,6 +132,7 @@ __global__ void quantize_bf16_kernel(const __grid_constant__ quantize_args a)
         codes[t + i * step] = make_uint2(q[0] | q[1] << 16, q[2] | q[3] << 16);
     }
     if (t == 0) a.scales[row] = c.scale;
+    narrow_share(a.beside);
 }
 
 __global__ void quantize_row_any_kernel(quantize_args a)
@@ -197,9 +199,11 @@ template <made MADE, bool GATED, bool GIVEN> static void quantize_bf16(cudaStrea
 {
     const int64_t vec = a.x.cols / 8;
     const unsigned rows = (unsigned)a.x.rows;
+    /* smaller blocks, of which one divides while another waits for memory; few rows want all threads they can get */
+    constexpr int MOST = MADE != AS_IT_IS && !GATED ? 1024 : 2048;
     if (vec <= 128)
         quantize_bf16_kernel<1, MADE, GATED, GIVEN><<<rows, threads_for(vec, 1), 0, stream>>>(a);
-    else if (vec <= 2048)
+    else if (vec <= MOST || (vec <= 2048 && rows < 1024))
         quantize_bf16_kernel<4, MADE, GATED, GIVEN><<<rows, threads_for(vec, 4), 0, stream>>>(a);
     else
         quantize_bf16_kernel<8, MADE, GATED, GIVEN><<<rows, threads_for(vec, 8), 0, stream>>>(a);
@@ -242,16 +246,17 @@ template <bool PRE> static void quantize_rows(cudaStream_t stream, const quantiz
 }
 
 extern "C" void oq_cu_quantize(cudaStream_t stream, oq_cu_type code, oq_cu_act_scale kind,
-                               const float *static_scale, void *codes, float *scales, oq_cu_view x)
+                               const float *static_scale, void *codes, float *scales, oq_cu_view x,
+                               oq_cu_narrow beside)
 {
     if (x.rows <= 0) return;
-    const quantize_args a = {x, (uint8_t *)codes, scales, static_scale, kind, code == OQ_CU_I8, {}};
+    const quantize_args a = {x, (uint8_t *)codes, scales, static_scale, kind, code == OQ_CU_I8, {}, beside};
     const bool eight = wide(x) && wide_ptr(codes);
     const int64_t vec = x.cols / 8;
+    if (kind != OQ_CU_ACT_GROUP && eight && vec <= 4096 && quantize_packed<AS_IT_IS>(stream, a)) return;
+    oq_cu_to_bf16(stream, beside.to, beside.from, beside.n);
     if (kind == OQ_CU_ACT_GROUP)
         quantize_groups(stream, a, eight);
-    else if (eight && vec <= 4096 && quantize_packed<AS_IT_IS>(stream, a))
-        return;
     else if (eight && vec <= 4096)
         quantize_rows<false>(stream, a);
     else
@@ -260,14 +265,16 @@ extern "C" void oq_cu_quantize(cudaStream_t stream, oq_cu_type code, oq_cu_act_s
 
 extern "C" bool oq_cu_quantize_pre(cudaStream_t stream, oq_cu_type code, oq_cu_act_scale kind,
                                    const float *static_scale, void *codes, float *scales, oq_cu_view x,
-                                   const oq_cu_pre *pre)
+                                   const oq_cu_pre *pre, oq_cu_narrow beside)
 {
     const bool eight =
         wide(x) && wide_ptr(codes) && wide(pre->a) && wide(pre->b) && pre->from % 8 == 0 && x.cols <= 8 * 4096;
     if (kind == OQ_CU_ACT_GROUP || !eight) return false;
     if (x.rows <= 0) return true;
-    const quantize_args a = {x, (uint8_t *)codes, scales, static_scale, kind, code == OQ_CU_I8, *pre};
+    const quantize_args a = {x, (uint8_t *)codes, scales, static_scale, kind, code == OQ_CU_I8, *pre, beside};
     const bool same = pre->a.type == x.type && (!pre->b.rows || pre->b.type == x.type);
-    if (!same || !quantize_made(stream, a)) quantize_rows<true>(stream, a);
+    if (same && quantize_made(stream, a)) return true;
+    oq_cu_to_bf16(stream, beside.to, beside.from, beside.n);
+    quantize_rows<true>(stream, a);
     return true;
 }

@@ -27,6 +27,13 @@ static __device__ __forceinline__ uint32_t e4m3_pair(float a, float b)
     return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
 }
 
+/* Each block's share of a vector. */
+static __device__ __forceinline__ void narrow_share(const oq_cu_narrow &v)
+{
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < v.n; i += (int64_t)gridDim.x * blockDim.x)
+        ((__nv_bfloat16 *)v.to)[i] = __float2bfloat16_rn(v.from[i]);
+}
+
 struct coder {
     bool integer, divide; /* codes are i8; value is x / divisor, else x * factor */
     bool ranged;          /* the scale is the numbers' own: no quotient leaves the codes' range */

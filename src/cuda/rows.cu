@@ -135,6 +135,7 @@ extern "C" void oq_cu_rows_run(cudaStream_t stream, const oq_cu_rows *a)
     const int64_t vec = a->x.cols / 8;
     const unsigned rows = (unsigned)a->x.rows;
     if (oq_cu_rows_bf16(stream, a)) return;
+    oq_cu_to_bf16(stream, a->beside.to, a->beside.from, a->beside.n);
     if (vec <= 256)
         rows_kernel<1, 256><<<rows, (unsigned)((vec + 31) / 32 * 32), 0, stream>>>(*a);
     else if (vec <= 512)

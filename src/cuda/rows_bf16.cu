@@ -195,7 +195,10 @@ __global__ void __launch_bounds__(THREADS, THREADS > 256 ? 1 : CHUNKS == 4 ? 3 :
         if (a.scale.rows || a.shift.rows) modulate(v[i], a, row, c);
         if constexpr (END == PLAIN) v[i].give(at(a.h, row, c));
     }
-    if constexpr (END == E4M3_TOKEN || END == OTHER_CODES) put_row<CHUNKS, END>(v, a, row, n_vec, part[turn & 1]);
+    if constexpr (END == E4M3_TOKEN || END == OTHER_CODES) {
+        put_row<CHUNKS, END>(v, a, row, n_vec, part[turn & 1]);
+        narrow_share(a.beside);
+    }
 }
 
 /* ---- host side ----------------------------------------------------------------------------------------- */

@@ -34,6 +34,7 @@ typedef struct around {
     const oq_rows_args *rows;
     const oq_pre *pre;
     const oq_post *post;
+    bool again; /* the last product's x */
 } around;
 
 static oq_status run_linear(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, around with);
@@ -164,7 +165,8 @@ static oq_status run_kernel(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_ten
                                      .y = y,
                                      .rows = with.rows,
                                      .post = with.post,
-                                     .pre = with.pre};
+                                     .pre = with.pre,
+                                     .again = with.again};
         l->kernel->run(ex->device, &args);
     }
     return OQ_OK;
@@ -286,6 +288,31 @@ oq_status oq_linear_rows_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, c
         const oq_rows_args args = oq_rows_args_of(rows, h);
         OQ_TRY(with_post(ex, l, y, h, (around){.rows = &args, .post = post}));
     }
+    oq_mark_reset(ex, mark);
+    return OQ_OK;
+}
+
+/* Does b's kernel find in its scratch what it would make of the x of a, which it multiplied just before? */
+static bool shares_x(const oq_exec *ex, const oq_linear *a, const oq_linear *b, const oq_post *post)
+{
+    const oq_scheme *s = &a->spec.scheme, *t = &b->spec.scheme;
+    const unsigned want = fusion_of(post);
+    return !ex->measure && a->kernel == b->kernel && s->act == t->act && s->act_scale == t->act_scale &&
+           s->act_scale != OQ_ACT_STATIC_TENSOR && !a->n_steps && !b->n_steps &&
+           (fused_now(ex, a) & fused_now(ex, b) & OQ_FUSE_AGAIN) && (fused_now(ex, b) & want) == want;
+}
+
+oq_status oq_linear_two_rows_forward(oq_exec *ex, const oq_linear *a, oq_tensor y, const oq_linear *b,
+                                     oq_tensor z, const oq_post *post, const oq_rows *rows)
+{
+    const oq_mark mark = oq_mark_get(ex);
+    oq_tensor h;
+    OQ_TRY(oq_tmp_typed(ex, rows->x.dtype, rows->x.rows, rows->x.cols, &h));
+    const bool shared = shares_x(ex, a, b, post);
+    const oq_rows_args args = oq_rows_args_of(rows, h);
+    if (!shared) OQ_TRY(oq_rows_forward(ex, rows, h));
+    OQ_TRY(run_linear(ex, a, y, h, (around){.rows = shared ? &args : NULL}));
+    OQ_TRY(with_post(ex, b, z, h, (around){.post = post, .again = shared}));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }

@@ -259,6 +259,10 @@ oq_rows_args oq_rows_args_of(const oq_rows *rows, oq_tensor h); /* as the backen
 oq_status oq_rows_forward(oq_exec *ex, const oq_rows *rows, oq_tensor h);
 /* y = post(product of `rows` carried out), post NULL: the product itself. Needs a norm or a modulation in `rows`. */
 oq_status oq_linear_rows_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, const oq_rows *rows, const oq_post *post);
+/* y = product of `rows` by a, z = post(product of them by b): what a kernel makes of them first is made once where both layers
+ * have the same. */
+oq_status oq_linear_two_rows_forward(oq_exec *ex, const oq_linear *a, oq_tensor y, const oq_linear *b, oq_tensor z,
+                                     const oq_post *post, const oq_rows *rows);
 /* y = post(product of x). */
 oq_status oq_linear_post_forward(oq_exec *ex, const oq_linear *l, oq_tensor y, oq_tensor x, const oq_post *post);
 /* The same; a run that is traced puts the product itself to `key` (NULL: as above). */

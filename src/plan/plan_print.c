@@ -19,11 +19,8 @@ static oq_json *scheme_to_json(const oq_scheme *s)
 static const struct fusion_name {
     unsigned bit;
     const char *name;
-} fusion_names[] = {{OQ_FUSE_ROWS, "rows"},
-                    {OQ_FUSE_UNARY, "unary"},
-                    {OQ_FUSE_GLU, "glu"},
-                    {OQ_FUSE_ADD, "add"},
-                    {OQ_FUSE_PRE, "pre"}};
+} fusion_names[] = {{OQ_FUSE_ROWS, "rows"}, {OQ_FUSE_UNARY, "unary"}, {OQ_FUSE_GLU, "glu"},
+                    {OQ_FUSE_ADD, "add"},   {OQ_FUSE_PRE, "pre"},     {OQ_FUSE_AGAIN, "again"}};
 
 static oq_json *fused_to_json(const oq_linear *l)
 {

@@ -163,7 +163,8 @@ static void product_free(ccheck *c, product *p)
     if (p->scratch) cc_release(c, p->scratch);
 }
 
-/* A product that makes its own rows, against the rows and then the product. */
+/* A product that makes its own rows, against the rows and then the product; and the same once more from what is left of
+ * them. */
 static void check_linear(ccheck *c, const fused_case *t, oq_scheme scheme, cc_row *row)
 {
     const int64_t n = 256;
@@ -175,26 +176,35 @@ static void check_linear(ccheck *c, const fused_case *t, oq_scheme scheme, cc_ro
     }
     fused_data d;
     data_new(c, t, &d);
-    cc_tensor y[2];
+    cc_tensor y[2], more[2];
     for (int j = 0; j < 2; j++) {
         y[j] = cc_tensor_new(c, t->type, t->rows, n, 0, NULL);
+        more[j] = cc_tensor_new(c, t->type, t->rows, n, 0, NULL);
         const oq_rows_args rows = args_of(t, &d, j);
         if (j == 1) oq_backend_cuda.ops(c->gpu)->rows(c->gpu, &rows);
-        const oq_linear_args args = {.spec = &p.spec,
-                                     .packed = p.weights,
-                                     .scratch = p.scratch,
-                                     .x = d.h[j].device,
-                                     .y = y[j].device,
-                                     .rows = j == 0 ? &rows : NULL};
+        oq_linear_args args = {.spec = &p.spec,
+                               .packed = p.weights,
+                               .scratch = p.scratch,
+                               .x = d.h[j].device,
+                               .y = y[j].device,
+                               .rows = j == 0 ? &rows : NULL};
         kernel->run(c->gpu, &args);
+        args.y = more[j].device, args.rows = NULL,
+        args.again = j == 0 && (kernel->fuses(&p.spec) & OQ_FUSE_AGAIN);
+        if (j == 1 || args.again) kernel->run(c->gpu, &args);
         cc_ok(c, oq_backend_cuda.sync(c->env, c->gpu));
     }
     bool intact = true;
-    const bool x = equal(c, d.x, &intact), same = equal(c, y, &intact);
-    cc_case(c, row, x && same && intact, "%s %lldx%lld %s steps %x:%s%s%s", kernel->name, (long long)t->rows,
-            (long long)t->cols, t->type->name, t->steps, x ? "" : " x", same ? "" : " y",
-            intact ? "" : " guard");
-    for (int j = 0; j < 2; j++) cc_tensor_free(c, &y[j]);
+    const bool repeats = kernel->fuses(&p.spec) & OQ_FUSE_AGAIN;
+    const bool x = equal(c, d.x, &intact), same = equal(c, y, &intact),
+               again = !repeats || equal(c, more, &intact);
+    cc_case(c, row, x && same && again && intact, "%s %lldx%lld %s steps %x:%s%s%s%s", kernel->name,
+            (long long)t->rows, (long long)t->cols, t->type->name, t->steps, x ? "" : " x", same ? "" : " y",
+            again ? "" : " again", intact ? "" : " guard");
+    for (int j = 0; j < 2; j++) {
+        cc_tensor_free(c, &y[j]);
+        cc_tensor_free(c, &more[j]);
+    }
     product_free(c, &p);
     data_free(c, &d);
 }

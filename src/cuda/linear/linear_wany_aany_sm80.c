@@ -21,7 +21,7 @@ static void run(oq_device *d, const oq_linear_args *a)
     oq_cuda_enter(d);
     if (a->spec->scheme.act) {
         void *scratch = (void *)oq_align_up((size_t)a->scratch, OQ_CUDA_ALIGN);
-        const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, a->x.rows, scratch);
+        const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, a->x.rows, scratch, NULL);
         oq_cuda_linear_simt(d, a, 0, a->x.rows, &codes);
     } else {
         oq_cuda_linear_simt(d, a, 0, a->x.rows, NULL);

@@ -26,9 +26,8 @@ static void run(oq_device *d, const oq_linear_args *a)
     const oq_linear_spec *spec = a->spec;
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
     char *scratch = (char *)oq_align_up((size_t)a->scratch, OQ_CUDA_ALIGN);
-    const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, a->x.rows, scratch);
     void *bias = a->bias ? scratch + oq_cuda_codes_bytes(spec, a->x.rows) : NULL;
-    if (bias) oq_cu_to_bf16(d->stream, bias, a->bias, spec->n);
+    const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, a->x.rows, scratch, bias);
     const oq_lt_call call = {.kind = OQ_LT_FP8,
                              .m = a->x.rows,
                              .n = spec->n,
@@ -47,6 +46,11 @@ static void run(oq_device *d, const oq_linear_args *a)
     oq_cuda_done(d, "linear_wfp8_afp8_sm90");
 }
 
+static unsigned fuses(const oq_linear_spec *spec)
+{
+    return oq_cuda_fuses_input(spec) | OQ_FUSE_AGAIN; /* the codes stand first in the scratch */
+}
+
 const oq_linear_kernel oq_cuda_linear_wfp8_afp8_sm90 = {.name = "linear_wfp8_afp8_sm90",
                                                         .need = 90,
                                                         .accepts = accepts,
@@ -54,4 +58,4 @@ const oq_linear_kernel oq_cuda_linear_wfp8_afp8_sm90 = {.name = "linear_wfp8_afp
                                                         .pack = oq_cuda_pack,
                                                         .scratch_bytes = scratch_bytes,
                                                         .run = run,
-                                                        .fuses = oq_cuda_fuses_input};
+                                                        .fuses = fuses};

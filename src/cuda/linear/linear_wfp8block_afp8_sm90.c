@@ -30,9 +30,8 @@ static void run(oq_device *d, const oq_linear_args *a)
     const int64_t m = a->x.rows / 8 * 8, rest = a->x.rows - m;
     char *scratch = (char *)oq_align_up((size_t)a->scratch, OQ_CUDA_ALIGN);
     char *bias = a->bias ? scratch + oq_cuda_codes_bytes(spec, m) + oq_cuda_codes_bytes(spec, rest) : NULL;
-    if (bias) oq_cu_to_bf16(d->stream, bias, a->bias, spec->n);
     if (m > 0) {
-        const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, m, scratch);
+        const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, m, scratch, bias);
         const oq_lt_call call = {.kind = OQ_LT_FP8_BLOCK,
                                  .m = m,
                                  .n = spec->n,
@@ -50,7 +49,8 @@ static void run(oq_device *d, const oq_linear_args *a)
             oq_cuda_linear_codes(d, a, 0, m, &codes);
     }
     if (rest > 0) {
-        const oq_cuda_codes codes = oq_cuda_quantize(d, a, m, rest, scratch + oq_cuda_codes_bytes(spec, m));
+        const oq_cuda_codes codes =
+            oq_cuda_quantize(d, a, m, rest, scratch + oq_cuda_codes_bytes(spec, m), NULL);
         oq_cuda_linear_codes(d, a, m, rest, &codes);
     }
     oq_cuda_done(d, "linear_wfp8block_afp8_sm90");

@@ -122,7 +122,7 @@ static oq_tensor effective_x(oq_device *d, const oq_linear_args *a, const oq_cud
         return x;
     }
     const size_t rounded = oq_align_up((size_t)(x.rows * x.ld) * 4, OQ_CUDA_ALIGN);
-    const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, x.rows, at + rounded);
+    const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, x.rows, at + rounded, NULL);
     const oq_cu_type type = strcmp(s->act->name, "I8") == 0 ? OQ_CU_I8 : OQ_CU_E4M3;
     oq_cu_dequantize(d->stream, oq_cuda_view(x), (oq_cu_view){codes.data, x.rows, x.cols, x.cols, type},
                      codes.scale, s->act_scale == OQ_ACT_DYNAMIC_GROUP ? OQ_ACT_GROUP : 0);

@@ -34,7 +34,7 @@ static void run(oq_device *d, const oq_linear_args *a)
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
     const int64_t m = a->x.rows, step = piece_rows(spec, m);
     char *scratch = (char *)oq_align_up((size_t)a->scratch, OQ_CUDA_ALIGN);
-    const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, m, scratch);
+    const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, m, scratch, NULL);
     void *acc = scratch + oq_cuda_codes_bytes(spec, m);
     for (int64_t first = 0; first < m; first += step) {
         const int64_t rows = oq_min_i64(step, m - first);

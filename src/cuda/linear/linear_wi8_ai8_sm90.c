@@ -15,7 +15,7 @@ static void run(oq_device *d, const oq_linear_args *a)
         return;
     }
     void *scratch = (void *)oq_align_up((size_t)a->scratch, OQ_CUDA_ALIGN);
-    const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, a->x.rows, scratch);
+    const oq_cuda_codes codes = oq_cuda_quantize(d, a, 0, a->x.rows, scratch, NULL);
     oq_cuda_linear_codes(d, a, 0, a->x.rows, &codes);
     oq_cuda_done(d, "linear_wi8_ai8_sm90");
 }

@@ -308,11 +308,11 @@ size_t oq_cuda_codes_bytes(const oq_linear_spec *spec, int64_t m)
 
 /* The steps of args->rows: to codes (true), or to x. */
 static bool rows_to_codes(oq_device *d, const oq_linear_args *a, oq_cu_type code, oq_cu_act_scale kind,
-                          const float *given, const oq_cuda_codes *codes)
+                          const float *given, const oq_cuda_codes *codes, oq_cu_narrow beside)
 {
     oq_cu_rows r = oq_cuda_rows_of(a->rows);
     r.codes = codes->data, r.scales = codes->scale, r.given = given;
-    r.code = code, r.kind = kind;
+    r.code = code, r.kind = kind, r.beside = beside;
     if (kind == OQ_CU_ACT_GROUP || !oq_cu_rows_fits(&r)) {
         oq_cuda_rows(d, a->rows);
         return false;
@@ -323,14 +323,15 @@ static bool rows_to_codes(oq_device *d, const oq_linear_args *a, oq_cu_type code
 
 /* Columns that args->pre makes: on the way to codes (true), or in x. */
 static bool pre_to_codes(oq_device *d, const oq_linear_args *a, oq_cu_type code, oq_cu_act_scale kind,
-                         const float *given, const oq_cuda_codes *codes)
+                         const float *given, const oq_cuda_codes *codes, oq_cu_narrow beside)
 {
     const oq_cu_pre pre = {.unary = (int)a->pre->unary,
                            .a = oq_cuda_view(a->pre->a),
                            .b = oq_cuda_view(a->pre->b),
                            .from = a->pre->from};
     const oq_cu_view x = oq_cuda_view(a->x);
-    if (oq_cu_quantize_pre(d->stream, code, kind, given, codes->data, codes->scale, x, &pre)) return true;
+    if (oq_cu_quantize_pre(d->stream, code, kind, given, codes->data, codes->scale, x, &pre, beside))
+        return true;
     const oq_cu_view to = oq_cuda_view(oq_tensor_cols(a->x, pre.from, a->x.cols - pre.from));
     if (pre.b.rows)
         oq_cu_glu(d->stream, pre.unary, to, pre.a, pre.b);
@@ -339,7 +340,8 @@ static bool pre_to_codes(oq_device *d, const oq_linear_args *a, oq_cu_type code,
     return false;
 }
 
-oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows, void *at)
+oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows, void *at,
+                               void *bias)
 {
     const oq_linear_spec *spec = a->spec;
     const oq_cuda_packing p = oq_cuda_packing_of(spec);
@@ -351,10 +353,15 @@ oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t fi
         .data = at,
         .scale = (float *)(void *)((char *)at + oq_align_up((size_t)(rows * spec->k), OQ_CUDA_ALIGN))};
     const float *given = kind == OQ_CU_ACT_STATIC ? oq_cuda_packed_input(&p, a->packed) : NULL;
-    if (a->rows && rows_to_codes(d, a, code, kind, given, &codes)) return codes;
-    if (a->pre && pre_to_codes(d, a, code, kind, given, &codes)) return codes;
+    const oq_cu_narrow beside = {a->bias, bias, bias ? spec->n : 0};
+    if (a->again) {
+        oq_cu_to_bf16(d->stream, beside.to, beside.from, beside.n);
+        return codes;
+    }
+    if (a->rows && rows_to_codes(d, a, code, kind, given, &codes, beside)) return codes;
+    if (a->pre && pre_to_codes(d, a, code, kind, given, &codes, beside)) return codes;
     oq_cu_quantize(d->stream, code, kind, given, codes.data, codes.scale,
-                   oq_cuda_view(oq_tensor_rows(a->x, first, rows)));
+                   oq_cuda_view(oq_tensor_rows(a->x, first, rows)), beside);
     return codes;
 }
 

@@ -46,8 +46,9 @@ typedef struct oq_cuda_codes {
 } oq_cuda_codes;
 size_t oq_cuda_codes_bytes(const oq_linear_spec *spec, int64_t m);
 /* Quantizes rows [first, first + rows) of x into scratch at `at`. Where args->rows lead to x, all rows are made at once, and
- * straight to codes if they can be. */
-oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows, void *at);
+ * straight to codes if they can be; where args->again says so, they lie there. bias: room for [n] of bf16, which the layer's
+ * bias becomes beside that; NULL: not wanted, or there is none. */
+oq_cuda_codes oq_cuda_quantize(oq_device *d, const oq_linear_args *a, int64_t first, int64_t rows, void *at, void *bias);
 
 /* OQ_FUSE_ROWS and OQ_FUSE_PRE: `fuses` of kernels that call oq_cuda_quantize once. */
 /* Activations as they are, or under scales that this room knows: per row, per 128 columns, given, MX and static NVFP4. */
