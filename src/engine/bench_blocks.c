@@ -42,9 +42,11 @@ static oq_status flux1_step(block_run *r)
 {
     oq_dit_flux1_condition c;
     const block_case *const w = r->what;
-    OQ_TRY(oq_dit_flux1_condition_new(&r->ex, r->self, w->n_text, w->rows, w->columns, &c));
+    const float t = 0.5f;
+    const oq_dit_flux1_moment when = {.t = &t, .n_steps = 1, .guidance = 3.5f};
+    OQ_TRY(oq_dit_flux1_condition_new(&r->ex, r->self, w->n_text, w->rows, w->columns, 1, &c));
     OQ_TRY(oq_dit_flux1_condition_run(&r->ex, r->self, r->text, r->pooled, &c, NULL));
-    return oq_dit_flux1_forward(&r->ex, r->self, &c, r->x, 0.5f, 3.5f, r->y, NULL);
+    return oq_dit_flux1_forward(&r->ex, r->self, &c, r->x, &when, r->y, NULL);
 }
 
 static oq_status flux2_step(block_run *r)

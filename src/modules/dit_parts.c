@@ -145,6 +145,7 @@ typedef struct
     half { /* tokens with one modulation inside a block: the text, the picture, pictures that are given */
     const oq_dit_stream *w;
     oq_tensor x, mod; /* its rows of u; [1, 6D] */
+    oq_tensor left;   /* its attention's product where the MLP's first pass adds it; rows 0: added already */
     int64_t first;    /* of its rows */
     bool image;
     const char *trace; /* NULL: nothing of it is traced */
@@ -167,11 +168,14 @@ static oq_status add_product(oq_exec *ex, const half *a, const oq_linear *l, oq_
     return oq_linear_post_traced(ex, l, a->x, in, post, a->trace ? key : NULL);
 }
 
-/* LayerNorm and modulation of one stream before a product; part 0: attention, 1: MLP. */
+/* LayerNorm and modulation of one stream before a product; part 0: attention, 1: MLP, once x has what is left. */
 static oq_rows modulated(const oq_dit_call *call, const half *a, int part)
 {
     const int64_t D = call->shape->dim;
+    const bool left = part == 1 && a->left.rows;
     return (oq_rows){.x = a->x,
+                     .r = left ? a->left : oq_absent(),
+                     .gate = left ? oq_tensor_cols(a->mod, 2 * D, D) : oq_absent(),
                      .norm = {.kind = OQ_LAYER_NORM, .eps = call->shape->eps},
                      .shift = oq_tensor_cols(a->mod, (3 * part + 0) * D, D),
                      .scale = oq_tensor_cols(a->mod, (3 * part + 1) * D, D),
@@ -196,20 +200,23 @@ static half make_half(const oq_dit_call *call, const oq_dit_stream *w, bool imag
                   .trace = call->trace};
 }
 
-/* The modulations of a block's own: for the text and the picture by the first row of act, for the rest by the second. */
+/* The modulations of a block's own, unless they are made: for the text and the picture by the first row of act, for the
+ * rest by the second. */
 static oq_status modulate_halves(oq_exec *ex, const oq_dit_call *call, half *halves, int n)
 {
     const oq_dit_stream *text = halves[0].w, *image = halves[1].w;
-    if (text->has_mod) {
+    oq_tensor mods = halves[1].mod;
+    if (text->has_mod && !halves[0].mod.rows) {
         OQ_TRY(oq_tmp(ex, 1, 6 * call->shape->dim, &halves[0].mod));
         OQ_TRY(oq_linear_forward(ex, &text->mod, halves[0].mod, oq_tensor_rows(call->act, 0, 1)));
-        OQ_TRY(trace_half(ex, &halves[0], halves[0].mod, NULL, "txt_mod"));
     }
+    if (text->has_mod) OQ_TRY(trace_half(ex, &halves[0], halves[0].mod, NULL, "txt_mod"));
     if (!image->has_mod) return OQ_OK;
-    oq_tensor mods;
-    OQ_TRY(oq_tmp(ex, call->act.rows, 6 * call->shape->dim, &mods));
-    OQ_TRY(oq_linear_forward(ex, &image->mod, mods, call->act));
-    for (int i = 1; i < n; i++) halves[i].mod = oq_tensor_rows(mods, i - 1, 1);
+    if (!mods.rows) {
+        OQ_TRY(oq_tmp(ex, call->act.rows, 6 * call->shape->dim, &mods));
+        OQ_TRY(oq_linear_forward(ex, &image->mod, mods, call->act));
+        for (int i = 1; i < n; i++) halves[i].mod = oq_tensor_rows(mods, i - 1, 1);
+    }
     return trace_half(ex, &halves[1], mods, "img_mod", NULL);
 }
 
@@ -283,6 +290,15 @@ oq_status oq_dit_heads_forward(oq_exec *ex, const oq_dit_heads *heads, const oq_
     return attend(ex, call, heads->attention, qkv, o);
 }
 
+/* x += gate * out(o): at once, or left to the MLP's first pass */
+static oq_status add_attention(oq_exec *ex, const oq_dit_call *call, const half *a, oq_tensor o)
+{
+    const oq_post post = gated_add(call, a, 0);
+    const oq_tensor in = oq_tensor_rows(o, a->first, a->x.rows);
+    if (a->left.rows) return oq_linear_forward(ex, &a->w->out, a->left, in);
+    return add_product(ex, a, &a->w->out, in, &post, a->image ? "attn.out_img" : "attn.out_txt");
+}
+
 static oq_status joint_attention(oq_exec *ex, const oq_dit_double *b, const oq_dit_call *call,
                                  const half *halves, int n)
 {
@@ -294,12 +310,7 @@ static oq_status joint_attention(oq_exec *ex, const oq_dit_double *b, const oq_d
     for (int i = 0; i < n; i++)
         OQ_TRY(qkv_forward(ex, call, &halves[i], oq_tensor_rows(qkv, halves[i].first, halves[i].x.rows)));
     OQ_TRY(attend(ex, call, &b->attention, qkv, o));
-    for (int i = 0; i < n; i++) {
-        const half *a = &halves[i];
-        const oq_post post = gated_add(call, a, 0);
-        OQ_TRY(add_product(ex, a, &a->w->out, oq_tensor_rows(o, a->first, a->x.rows), &post,
-                           a->image ? "attn.out_img" : "attn.out_txt"));
-    }
+    for (int i = 0; i < n; i++) OQ_TRY(add_attention(ex, call, &halves[i], o));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }
@@ -330,6 +341,14 @@ static oq_status mlp_forward(oq_exec *ex, const oq_dit_call *call, const half *a
     return a->trace ? OQ_OK : oq_pair_forward(ex, &pair, a->x);
 }
 
+/* Where the product does not add, its result waits for the next pass over the rows: one pass less. Traced, it is added at
+ * once. */
+static oq_status leave_attention(oq_exec *ex, half *a)
+{
+    if ((a->w->out.fused & OQ_FUSE_ADD) || a->trace) return OQ_OK;
+    return oq_tmp(ex, a->x.rows, a->x.cols, &a->left);
+}
+
 oq_status oq_dit_double_forward(oq_exec *ex, const oq_dit_double *b, const oq_dit_call *call)
 {
     const oq_mark mark = oq_mark_get(ex);
@@ -337,10 +356,51 @@ oq_status oq_dit_double_forward(oq_exec *ex, const oq_dit_double *b, const oq_di
     int n;
     OQ_TRY(oq_check_canceled(ex->env));
     OQ_TRY(make_halves(ex, call, b, halves, &n));
+    for (int i = 0; i < n; i++) OQ_TRY(leave_attention(ex, &halves[i]));
     OQ_TRY(joint_attention(ex, b, call, halves, n));
     for (int i = 0; i < n; i++) OQ_TRY(mlp_forward(ex, call, &halves[i]));
     oq_mark_reset(ex, mark);
     return OQ_OK;
+}
+
+/* ---- blocks of one stream ------------------------------------------------------------------------------ */
+
+oq_status oq_dit_residual_room(oq_exec *ex, const oq_dit_call *call, const oq_linear *out, oq_dit_residual *r)
+{
+    if (r->o.rows || (out->fused & OQ_FUSE_ADD)) return OQ_OK;
+    return oq_tmp(ex, call->u.rows, call->shape->dim, &r->o);
+}
+
+oq_status oq_dit_residual_add(oq_exec *ex, const oq_dit_call *call, oq_dit_residual *r)
+{
+    if (!r->left) return OQ_OK;
+    r->left = false;
+    return oq_add_gated_forward(ex, call->u, call->u, r->gate, r->o);
+}
+
+oq_rows oq_dit_residual_rows(const oq_dit_call *call, oq_tensor mod, oq_dit_residual *r)
+{
+    const int64_t D = call->shape->dim;
+    const oq_rows rows = {.x = call->u,
+                          .r = r->left ? r->o : oq_absent(),
+                          .gate = r->left ? r->gate : oq_absent(),
+                          .norm = {.kind = OQ_LAYER_NORM, .eps = call->shape->eps},
+                          .shift = oq_tensor_cols(mod, 0, D),
+                          .scale = oq_tensor_cols(mod, D, D),
+                          .one = 1.0f};
+    r->left = false;
+    return rows;
+}
+
+oq_status oq_dit_residual_product(oq_exec *ex, const oq_dit_call *call, const oq_linear *out, oq_tensor x,
+                                  const oq_pre *pre, oq_tensor gate, oq_dit_residual *r)
+{
+    const oq_post add = {.kind = OQ_POST_ADD, .residual = call->u, .gate = gate};
+    const bool at_once = out->fused & OQ_FUSE_ADD;
+    const oq_tensor y = at_once ? call->u : r->o;
+    if (!at_once) r->gate = gate, r->left = true;
+    return pre ? oq_linear_pre_forward(ex, out, y, x, pre, at_once ? &add : NULL)
+               : oq_linear_post_forward(ex, out, y, x, at_once ? &add : NULL);
 }
 
 oq_status oq_dit_final_forward(oq_exec *ex, const oq_linear *mod, const oq_linear *last,
@@ -348,10 +408,12 @@ oq_status oq_dit_final_forward(oq_exec *ex, const oq_linear *mod, const oq_linea
 {
     const oq_mark mark = oq_mark_get(ex);
     const int64_t D = call->shape->dim;
-    oq_tensor row, h;
-    OQ_TRY(oq_tmp(ex, 1, 2 * D, &row));
+    oq_tensor row = call->final_mod, h;
+    if (!row.rows) {
+        OQ_TRY(oq_tmp(ex, 1, 2 * D, &row));
+        OQ_TRY(oq_linear_forward(ex, mod, row, oq_tensor_rows(call->act, 0, 1)));
+    }
     OQ_TRY(oq_tmp(ex, x.rows, D, &h));
-    OQ_TRY(oq_linear_forward(ex, mod, row, oq_tensor_rows(call->act, 0, 1)));
     const oq_rows rows = {.x = x,
                           .norm = {.kind = OQ_LAYER_NORM, .eps = call->shape->eps},
                           .scale = oq_tensor_cols(row, 0, D),

@@ -67,11 +67,27 @@ typedef struct oq_dit_call { /* one forward of a stack */
     oq_tensor act;             /* [1, D]: silu of the conditioning, for modulations of a block's own; [2, D]: the second row
                                   is for the last n_rest of u, tokens of a picture that is given */
     int64_t n_rest;
-    oq_tensor text_mod, image_mod; /* [1, 6D] where they are shared: shift, scale, gate of attention, then of the MLP */
+    oq_tensor text_mod, image_mod; /* [1, 6D] where they are shared or made already: shift, scale, gate of attention, then
+                                      of the MLP */
+    oq_tensor final_mod;           /* [1, 2D] likewise: scale, shift of the last norm */
     const char *trace; /* key prefix of what a block of two streams does inside; NULL: nothing is traced there */
 } oq_dit_call;
 
 oq_status oq_dit_double_forward(oq_exec *ex, const oq_dit_double *block, const oq_dit_call *call);
+
+/* What a block's last product leaves to the next pass over u: u += gate * o. */
+typedef struct oq_dit_residual {
+    oq_tensor o, gate; /* [T + S, D]; [1, D] */
+    bool left;         /* o has something */
+} oq_dit_residual;
+/* Room for what `out` leaves, unless there is some already: nothing where it adds by itself. */
+oq_status oq_dit_residual_room(oq_exec *ex, const oq_dit_call *call, const oq_linear *out, oq_dit_residual *r);
+oq_status oq_dit_residual_add(oq_exec *ex, const oq_dit_call *call, oq_dit_residual *r);
+/* LayerNorm(u) * (1 + scale) + shift, u with what is left; mod [1, >= 2D]: shift, scale. Nothing is left after it. */
+oq_rows oq_dit_residual_rows(const oq_dit_call *call, oq_tensor mod, oq_dit_residual *r);
+/* u += gate * out(x, its columns by `pre` made first, NULL: none): at once where the product adds it, else left in r. */
+oq_status oq_dit_residual_product(oq_exec *ex, const oq_dit_call *call, const oq_linear *out, oq_tensor x,
+                                  const oq_pre *pre, oq_tensor gate, oq_dit_residual *r);
 
 /* q, k of rows [S, …]: RMS per head, rotation; o [S, D] (any ld) = attention. */
 typedef struct oq_dit_heads {
@@ -81,7 +97,7 @@ typedef struct oq_dit_heads {
 oq_status oq_dit_heads_forward(oq_exec *ex, const oq_dit_heads *heads, const oq_dit_call *call, oq_tensor qkv,
                                oq_tensor o);
 
-/* y = last(LayerNorm(x) * (1 + scale) + shift), [scale | shift] = mod(act) */
+/* y = last(LayerNorm(x) * (1 + scale) + shift), [scale | shift] = mod(act), or final_mod */
 oq_status oq_dit_final_forward(oq_exec *ex, const oq_linear *mod, const oq_linear *last, const oq_dit_call *call,
                                oq_tensor x, oq_tensor y, const char *trace);
 

@@ -188,7 +188,8 @@ static oq_status condition(oq_packed_run *r, const char *text, int64_t index, in
     oq_dit_flux1_condition *c = &run->conditions[index];
     char prefix[OQ_RUN_PREFIX_MAX];
     oq_tensor pooled, embeds;
-    OQ_TRY(oq_dit_flux1_condition_new(r->ex, f->dit, r->req->max_sequence_length, r->rows, r->columns, c));
+    OQ_TRY(oq_dit_flux1_condition_new(r->ex, f->dit, r->req->max_sequence_length, r->rows, r->columns,
+                                      r->req->steps - r->first_step, c));
     const oq_mark mark = oq_mark_get(r->ex);
     OQ_TRY(oq_tmp(r->ex, 1, f->clip->hidden_size, &pooled));
     OQ_TRY(oq_tmp(r->ex, r->req->max_sequence_length, f->t5->hidden_size, &embeds));
@@ -204,8 +205,11 @@ static oq_status forward(oq_packed_run *r, int64_t index, int step, oq_tensor x,
                          const char *trace)
 {
     const flux1_run *run = r->self;
-    return oq_dit_flux1_forward(r->ex, run->f->dit, &run->conditions[index], x, r->times.model_t[step],
-                                (float)r->req->guidance, y, trace);
+    const oq_dit_flux1_moment when = {.t = r->times.model_t + r->first_step,
+                                      .step = step - r->first_step,
+                                      .n_steps = r->req->steps - r->first_step,
+                                      .guidance = (float)r->req->guidance};
+    return oq_dit_flux1_forward(r->ex, run->f->dit, &run->conditions[index], x, &when, y, trace);
 }
 
 static void unscale(const oq_packed_run *r, float *packed)

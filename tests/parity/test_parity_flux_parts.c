@@ -81,15 +81,17 @@ enum { N_TEXT = 19, ROWS = 6, COLUMNS = 7 };
 static oq_status schnell(oq_exec *ex, void *self)
 {
     const oq_dit_flux1 *s = self;
+    const float t = 0.71f;
+    const oq_dit_flux1_moment when = {.t = &t, .n_steps = 1, .guidance = 99};
     oq_dit_flux1_condition c;
     oq_tensor x, text, pooled, y;
-    OQ_TRY(oq_dit_flux1_condition_new(ex, s, N_TEXT, ROWS, COLUMNS, &c));
+    OQ_TRY(oq_dit_flux1_condition_new(ex, s, N_TEXT, ROWS, COLUMNS, 1, &c));
     OQ_TRY(formula(ex, "schnell.hidden_states", 2, ROWS * COLUMNS, s->in_channels, &x));
     OQ_TRY(formula(ex, "schnell.encoder_hidden_states", 2, N_TEXT, s->text_dim, &text));
     OQ_TRY(formula(ex, "schnell.pooled", 2, 1, s->pooled_dim, &pooled));
     OQ_TRY(oq_tmp(ex, ROWS * COLUMNS, s->out_channels, &y));
     OQ_TRY(oq_dit_flux1_condition_run(ex, s, text, pooled, &c, "x"));
-    OQ_TRY(oq_dit_flux1_forward(ex, s, &c, x, 0.71f, 99, y, "x"));
+    OQ_TRY(oq_dit_flux1_forward(ex, s, &c, x, &when, y, "x"));
     return oq_trace_put(ex, y, NULL, 0, "x.noise_pred");
 }
 

@@ -56,11 +56,12 @@ static oq_status declare_single(oq_builder *b, const oq_dit_flux1 *s, oq_dit_flu
     const oq_part qkv[] = {{"attn.to_q", D}, {"attn.to_k", D}, {"attn.to_v", D}};
     const oq_attention_spec spec = {.head_dim = s->head_dim, .n_heads = s->n_heads, .n_kv_heads = s->n_heads};
     OQ_TRY(oq_declare_linear(b, &l->mod, "norm.linear", 3 * D, D, OQ_BIAS, "modulation"));
-    OQ_TRY(oq_declare_fused(b, &l->qkv, "attn.to_qkv", D, OQ_BIAS, qkv, 3, NULL));
+    OQ_TRY(oq_declare_fused(b, &l->qkv, "attn.to_qkv", D, OQ_BIAS | OQ_WANTS(OQ_FUSE_AGAIN), qkv, 3, NULL));
     OQ_TRY(oq_declare_vector(b, &l->norm_q, "attn.norm_q.weight", s->head_dim));
     OQ_TRY(oq_declare_vector(b, &l->norm_k, "attn.norm_k.weight", s->head_dim));
     OQ_TRY(oq_declare_attention(b, &l->attention, "attn", spec));
-    OQ_TRY(oq_declare_linear(b, &l->mlp, "proj_mlp", F, D, OQ_BIAS | OQ_WANTS(OQ_FUSE_UNARY), NULL));
+    OQ_TRY(oq_declare_linear(b, &l->mlp, "proj_mlp", F, D, OQ_BIAS | OQ_WANTS(OQ_FUSE_UNARY | OQ_FUSE_AGAIN),
+                             NULL));
     OQ_TRY(oq_declare_linear(b, &l->out, "proj_out", D, D + F, OQ_BIAS | OQ_WANTS(OQ_FUSE_ADD | OQ_FUSE_PRE),
                              NULL));
     const oq_column_part columns[] = {{"proj_out.attn", D}, {"proj_out.mlp", F}};

@@ -55,18 +55,14 @@ oq_status oq_dit_flux2_condition_run(oq_exec *ex, const oq_dit_flux2 *s, oq_tens
 
 /* ---- one step ------------------------------------------------------------------------------------------ */
 
-/* u += gate * out([attention | silu(gate) * value]) of one product of LN(u) * (1 + scale) + shift; mod: [1, 3D] */
+/* u += gate * out([attention | silu(gate) * value]) of one product of LN(u) * (1 + scale) + shift, perhaps left to add;
+ * mod: [1, 3D] */
 static oq_status single_forward(oq_exec *ex, const oq_dit_flux2 *s, const oq_dit_flux2_single *l,
-                                const oq_dit_call *call, oq_tensor mod)
+                                const oq_dit_call *call, oq_tensor mod, oq_dit_residual *left)
 {
     const oq_mark mark = oq_mark_get(ex);
     const int64_t D = s->shape.dim, F = s->shape.mlp_dim, n = call->u.rows;
-    const oq_rows rows = {.x = call->u,
-                          .norm = {.kind = OQ_LAYER_NORM, .eps = s->shape.eps},
-                          .shift = oq_tensor_cols(mod, 0, D),
-                          .scale = oq_tensor_cols(mod, D, D),
-                          .one = 1.0f};
-    const oq_post add = {.kind = OQ_POST_ADD, .residual = call->u, .gate = oq_tensor_cols(mod, 2 * D, D)};
+    const oq_rows rows = oq_dit_residual_rows(call, mod, left);
     const oq_dit_heads heads = {.norm_q = &l->norm_q, .norm_k = &l->norm_k, .attention = &l->attention};
     oq_tensor in, both;
     OQ_TRY(oq_check_canceled(ex->env));
@@ -78,7 +74,7 @@ static oq_status single_forward(oq_exec *ex, const oq_dit_flux2 *s, const oq_dit
                           .a = oq_tensor_cols(in, 3 * D, F),
                           .b = oq_tensor_cols(in, 3 * D + F, F),
                           .from = D};
-    OQ_TRY(oq_linear_pre_forward(ex, &l->out, call->u, both, &gated, &add));
+    OQ_TRY(oq_dit_residual_product(ex, call, &l->out, both, &gated, oq_tensor_cols(mod, 2 * D, D), left));
     oq_mark_reset(ex, mark);
     return OQ_OK;
 }
@@ -122,6 +118,8 @@ static oq_status blocks_forward(oq_exec *ex, const oq_dit_flux2 *s, const oq_dit
                                 const char *trace)
 {
     const int64_t T = call->n_text, n = call->u.rows - T;
+    const oq_mark mark = oq_mark_get(ex);
+    oq_dit_residual left = {.left = false};
     for (int64_t i = 0; i < s->n_double; i++) {
         OQ_TRY(oq_dit_double_forward(ex, &s->doubles[i], call));
         if (!trace) continue;
@@ -130,10 +128,16 @@ static oq_status blocks_forward(oq_exec *ex, const oq_dit_flux2 *s, const oq_dit
         OQ_TRY(oq_trace_put(ex, oq_tensor_rows(call->u, 0, T), NULL, 0, "%s.block%lld.txt", trace,
                             (long long)i));
     }
+    for (int64_t i = 0; i < s->n_single; i++)
+        OQ_TRY(oq_dit_residual_room(ex, call, &s->singles[i].out, &left));
     for (int64_t i = 0; i < s->n_single; i++) {
-        OQ_TRY(single_forward(ex, s, &s->singles[i], call, single));
-        if (trace) OQ_TRY(oq_trace_put(ex, call->u, NULL, 0, "%s.single%lld", trace, (long long)i));
+        OQ_TRY(single_forward(ex, s, &s->singles[i], call, single, &left));
+        if (!trace) continue;
+        OQ_TRY(oq_dit_residual_add(ex, call, &left));
+        OQ_TRY(oq_trace_put(ex, call->u, NULL, 0, "%s.single%lld", trace, (long long)i));
     }
+    OQ_TRY(oq_dit_residual_add(ex, call, &left));
+    oq_mark_reset(ex, mark);
     return OQ_OK;
 }
 
