@@ -15,8 +15,10 @@ function(omniq_kcheck_sample level)
   set_tests_properties(kcheck_${level}_sample PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
 omniq_kcheck_sample(auto)
-if(CMAKE_CROSSCOMPILING) # an emulated processor tries one case of many
+if(CMAKE_CROSSCOMPILING) # an emulated processor tries one case of many, a sanitizer some of each kernel's
   set(OMNIQ_KCHECK_EVERY --every 61)
+elseif(OMNIQ_SANITIZE)
+  set(OMNIQ_KCHECK_EVERY --every 13)
 endif()
 omniq_kcheck(ref)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
