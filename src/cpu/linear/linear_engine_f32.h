@@ -1,5 +1,6 @@
 /* linear_engine_f32.h -- the engine of f32 products for the formats that have panels of their own (f32, bf16, fp8, int8).
- * Included behind MR, NR, STEP, `micro` and linear_few_panel_simd.h; ENGINE_STORE is the instruction set's store. */
+ * Included behind MR, NR, STEP, `micro` and linear_few_panel_simd.h; ENGINE_STORE is the instruction set's store,
+ * ENGINE_AHEAD, if there is one, what fetches W ahead. */
 static void prologue(const oq_panel_job *job, int64_t row)
 {
     f32_prologue(job, row);
@@ -20,6 +21,9 @@ static void few(const oq_panel_job *job, float *c, int64_t panel)
     panel_few(job, c, panel);
 }
 
+#ifndef ENGINE_AHEAD
+#define ENGINE_AHEAD NULL
+#endif
 static const oq_panel_engine engine = {.mr = MR,
                                        .nr = NR,
                                        .step = STEP,
@@ -31,4 +35,5 @@ static const oq_panel_engine engine = {.mr = MR,
                                        .decode = decode,
                                        .few_rows = few_rows,
                                        .few = few,
+                                       .ahead = ENGINE_AHEAD,
                                        .store = ENGINE_STORE};
