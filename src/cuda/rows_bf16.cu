@@ -172,11 +172,45 @@ static __device__ __forceinline__ void put_row(const eight (&v)[CHUNKS], const o
     if (t == 0) a.scales[row] = k.scale;
 }
 
-/* Registers for as many blocks a multiprocessor as keep memory busy. */
-template <int CHUNKS, int THREADS, ending END>
-__global__ void __launch_bounds__(THREADS, THREADS > 256 ? 1 : CHUNKS == 4 ? 3 : 5)
-    rows_bf16_kernel(const __grid_constant__ oq_cu_rows a)
+/* Steps that networks ask for in every block: what is there, and which vectors serve all rows, is then known to the compiler. */
+enum known {
+    ANY,
+    LAYER_MODULATED,       /* LayerNorm without weights, scale and shift */
+    LAYER_MODULATED_AFTER, /* the same, once x has a gated residual */
+    RMS_SCALED_AFTER       /* RMS norm and scale, once x has a gated residual with a norm of its own */
+};
+
+template <known K> static __device__ __forceinline__ oq_cu_rows as_known(const oq_cu_rows &given)
 {
+    constexpr int MANY = 2; /* rows: not one for all */
+    oq_cu_rows a = given;
+    if constexpr (K == ANY) return a;
+    constexpr bool LAYER = K == LAYER_MODULATED || K == LAYER_MODULATED_AFTER;
+    a.x.rows = a.h.rows = MANY;
+    a.r.rows = K == LAYER_MODULATED ? 0 : MANY;
+    a.gate.rows = a.scale.rows = 1;
+    a.shift.rows = LAYER ? 1 : 0;
+    a.norm.kind = LAYER ? 2 : 1;
+    a.r_norm.kind = LAYER ? 0 : 1;
+    if (LAYER) a.norm.weight = a.norm.bias = nullptr;
+    return a;
+}
+
+static known known_of(const oq_cu_rows *a)
+{
+    const bool after = a->r.rows > 0 && a->gate.rows == 1;
+    if (!a->h.rows || a->scale.rows != 1) return ANY;
+    if (a->norm.kind == 2 && !a->norm.weight && !a->norm.bias && a->shift.rows == 1 && !a->r_norm.kind)
+        return after ? LAYER_MODULATED_AFTER : a->r.rows ? ANY : LAYER_MODULATED;
+    return after && a->norm.kind == 1 && a->r_norm.kind == 1 && !a->shift.rows ? RMS_SCALED_AFTER : ANY;
+}
+
+/* Registers for as many blocks a multiprocessor as keep memory busy. */
+template <int CHUNKS, int THREADS, ending END, known K = ANY>
+__global__ void __launch_bounds__(THREADS, THREADS > 256 ? 1 : CHUNKS == 4 ? 3 : 5)
+    rows_bf16_kernel(const __grid_constant__ oq_cu_rows given)
+{
+    const oq_cu_rows a = as_known<K>(given);
     const int64_t row = blockIdx.x;
     const int n_vec = (int)(a.x.cols / 8), t = (int)threadIdx.x, step = (int)blockDim.x;
     __shared__ float part[2][32];
@@ -203,6 +237,27 @@ __global__ void __launch_bounds__(THREADS, THREADS > 256 ? 1 : CHUNKS == 4 ? 3 :
 
 /* ---- host side ----------------------------------------------------------------------------------------- */
 
+/* Two vectors a thread: the width of large networks. */
+template <ending END> static void launch_two(cudaStream_t stream, const oq_cu_rows *a, unsigned rows, unsigned threads)
+{
+    if constexpr (END == PLAIN || END == E4M3_TOKEN) {
+        switch (known_of(a)) {
+        case LAYER_MODULATED:
+            rows_bf16_kernel<2, 256, END, LAYER_MODULATED><<<rows, threads, 0, stream>>>(*a);
+            return;
+        case LAYER_MODULATED_AFTER:
+            rows_bf16_kernel<2, 256, END, LAYER_MODULATED_AFTER><<<rows, threads, 0, stream>>>(*a);
+            return;
+        case RMS_SCALED_AFTER:
+            rows_bf16_kernel<2, 256, END, RMS_SCALED_AFTER><<<rows, threads, 0, stream>>>(*a);
+            return;
+        default:
+            break;
+        }
+    }
+    rows_bf16_kernel<2, 256, END><<<rows, threads, 0, stream>>>(*a);
+}
+
 template <ending END> static void launch(cudaStream_t stream, const oq_cu_rows *a)
 {
     const int64_t vec = a->x.cols / 8;
@@ -210,7 +265,7 @@ template <ending END> static void launch(cudaStream_t stream, const oq_cu_rows *
     if (vec <= 256)
         rows_bf16_kernel<1, 256, END><<<rows, (unsigned)((vec + 31) / 32 * 32), 0, stream>>>(*a);
     else if (vec <= 512)
-        rows_bf16_kernel<2, 256, END><<<rows, (unsigned)((vec + 63) / 64 * 32), 0, stream>>>(*a);
+        launch_two<END>(stream, a, rows, (unsigned)((vec + 63) / 64 * 32));
     else if (vec <= 1024)
         rows_bf16_kernel<4, 256, END><<<rows, (unsigned)((vec + 127) / 128 * 32), 0, stream>>>(*a);
     else

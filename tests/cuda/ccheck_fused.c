@@ -5,7 +5,17 @@
 
 #include <math.h>
 
-enum { R_NORM = 1, RESIDUAL = 2, GATE = 4, NORM = 8, LAYER = 16, SCALE = 32, SHIFT = 64, PER_ROW = 128 };
+enum {
+    R_NORM = 1,
+    RESIDUAL = 2,
+    GATE = 4,
+    NORM = 8,
+    LAYER = 16,
+    SCALE = 32,
+    SHIFT = 64,
+    PER_ROW = 128,
+    BARE = 256 /* no weight */
+};
 
 typedef struct fused_case {
     int64_t rows, cols;
@@ -60,7 +70,7 @@ static oq_rows_args args_of(const fused_case *t, const fused_data *d, int j)
 {
     const unsigned s = t->steps;
     const oq_row_norm norm = {.kind = s & LAYER ? OQ_LAYER_NORM : OQ_RMS_NORM,
-                              .weight = d->weight,
+                              .weight = s & BARE ? NULL : d->weight,
                               .eps = 1e-5f,
                               .round_before_weight = t->type->bytes == 2};
     const oq_tensor none = {0};
@@ -347,6 +357,9 @@ void ccheck_fused(ccheck *c)
                                      NORM | LAYER | SCALE | SHIFT,
                                      RESIDUAL | GATE | R_NORM | NORM | SCALE | SHIFT,
                                      RESIDUAL | GATE | NORM | LAYER | SCALE | SHIFT | PER_ROW,
+                                     NORM | LAYER | BARE | SCALE | SHIFT,
+                                     RESIDUAL | GATE | NORM | LAYER | BARE | SCALE | SHIFT,
+                                     RESIDUAL | GATE | R_NORM | NORM | SCALE,
                                      SCALE | SHIFT};
     static const int64_t cols[] = {192, 1536, 3840, 5120, 15360};
     cc_row rows = {.kernel = "rows"}, products = {.kernel = "linear with rows"},
