@@ -69,6 +69,8 @@ says 'judged       as generate would take it'
 expect 0 '' inspect whole --verify-against "$model"
 spoilt() { rm -rf q; cp -r whole q; sed "$1" whole/config.json > q/config.json; }
 spoilt 's/"compressed-tensors"/"gptq"/'
+judged "q/config.json: method 'gptq': option 'checkpoint_format' is 'int-quantized', it must be one of gptq,gptq_v2,gptq_p"
+spoilt 's/"compressed-tensors"/"gptq"/; s/"int-quantized"/"gptq"/'
 judged "method 'gptq': the checkpoint's metadata has no 'bits'"
 spoilt 's/"ignore": \[/"ignore": ["layers.0.attention.to_q",/'
 judged "transformer: 'layers.0.attention.to_q' is ignored by 'layers.0.attention.to_q' but 'layers.0.attention.to_v' is not"

@@ -90,7 +90,7 @@ static void a_model_serves_several_requests(void **state)
     oq_env_free(env);
 }
 
-/* What a kept model makes repeats by its file alone, with the quantization it was opened with; without a seed each request
+/* What a kept model makes repeats by its file and the model, with the quantization it was opened with; without a seed each request
  * draws its own. */
 static void pictures_remember_their_run(void **state)
 {
@@ -114,6 +114,7 @@ static void pictures_remember_their_run(void **state)
     assert_int_equal(oq_media_save(env, a, 0, path), OQ_OK);
     assert_int_equal(oq_options_new(env, "generate", &repeat), OQ_OK);
     assert_int_equal(oq_options_set(repeat, "from", path), OQ_OK);
+    assert_int_equal(oq_options_set(repeat, "model", MODEL), OQ_OK);
     assert_int_equal(oq_options_set(repeat, "output", again), OQ_OK);
     assert_int_equal(oq_run(repeat, &r), OQ_OK);
     const char *const compare =
