@@ -46,6 +46,16 @@ static oq_status resolve_part(oq_inspect *inspect, oq_inspect_part *part)
     return OQ_OK;
 }
 
+/* Codes whose layer has no shape: what stands beside them would lose its meaning. */
+static void report_shapeless(oq_inspect *inspect, const oq_inspect_part *part, const oq_ckpt_tensor *codes)
+{
+    const char *from = part->dialect->shape_from;
+    oq_inspect_problem(
+        inspect, part, oq_inspect_severity(inspect), codes->name,
+        "tensor '%s' holds codes of the spelling '%s', but the shape of their layer is not told by %s",
+        codes->name, part->dialect->name, from ? from : "its dimensions");
+}
+
 static oq_status locate_layer(oq_inspect *inspect, oq_inspect_part *part, const oq_ckpt_tensor *weight)
 {
     oq_env *env = inspect->env;
@@ -53,8 +63,10 @@ static oq_status locate_layer(oq_inspect *inspect, oq_inspect_part *part, const 
     size_t length = 0;
     bool found = false;
     if (!oq_dialect_layer_of(part->dialect, part->declared, part->ckpt, weight, &length, &layer->n,
-                             &layer->k))
+                             &layer->k)) {
+        if (length) report_shapeless(inspect, part, weight);
         return OQ_OK;
+    }
     layer->name = oq_arena_strndup(&inspect->arena, weight->name, length);
     if (!layer->name)
         return oq_fail(env, OQ_E_NOMEM, "%s: no memory for the names of its layers", inspect->path);
@@ -73,16 +85,35 @@ static oq_status locate_layers(oq_inspect *inspect, oq_inspect_part *part)
     return OQ_OK;
 }
 
-/* Does the tensor only make sense beside quantized codes? By its type, or by its name. */
-static bool looks_quantized(const oq_ckpt_tensor *t)
+/* Does the tensor only make sense beside quantized codes? By its type, or by its name; in a file that says it is quantized matrices of
+ * bytes and words are codes too. */
+static bool looks_quantized(const oq_inspect_part *part, const oq_ckpt_tensor *t)
 {
     static const char *const suffixes[] = {
-        ".weight_scale", ".weight_scale_inv",  ".weight_scale_2", ".scale_weight", ".input_scale",
-        ".scale_input",  ".weight_zero_point", ".qweight",        ".qzeros",       ".scales",
-        ".absmax",       ".quant_map",         ".comfy_quant",
+        ".weight_scale",
+        ".weight_scale_inv",
+        ".weight_scale_2",
+        ".scale_weight",
+        ".input_scale",
+        ".scale_input",
+        ".weight_zero_point",
+        ".qweight",
+        ".qzeros",
+        ".scales",
+        ".absmax",
+        ".quant_map",
+        ".comfy_quant",
+        ".W_q",
+        ".weight_packed",
+        "._weight_scale",
+        "._weight_scale_and_zero",
+        ".weight._scale",
+        ".weight._shift",
     };
     for (size_t i = 0; i < OQ_COUNT(suffixes); i++)
         if (ends_with(t->name, suffixes[i])) return true;
+    if (part->declared && t->n_dims >= 2 && (t->dtype == &oq_dtype_u8 || t->dtype == &oq_dtype_i32))
+        return true;
     return (!t->dtype && !t->format) || t->dtype == &oq_dtype_f8_e4m3 || t->dtype == &oq_dtype_f8_e5m2 ||
            t->dtype == &oq_dtype_i8;
 }
@@ -104,7 +135,8 @@ static oq_status collect_unclaimed(oq_inspect *inspect, oq_inspect_part *part)
     for (size_t i = 0; st == OQ_OK && i < ckpt->n_tensors; i++) {
         const oq_ckpt_tensor *t = &ckpt->tensors[i];
         const bool harmless = part->dialect && part->dialect->harmless && part->dialect->harmless(t);
-        if (!claimed[i] && !harmless && looks_quantized(t)) part->unclaimed[part->n_unclaimed++] = t->name;
+        if (!claimed[i] && !harmless && looks_quantized(part, t))
+            part->unclaimed[part->n_unclaimed++] = t->name;
     }
     oq_free(inspect->env, claimed);
     return st;

@@ -182,10 +182,19 @@ static oq_status run_encode(oq_env *env, oq_rewrite_job *job, float *values, oq_
     return st;
 }
 
+/* Codes that are infinities or NaN, or scales that make them: a plain weight has none. */
+static bool all_finite(const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
 static oq_status run_decode(oq_env *env, oq_rewrite_job *job, const float *values, oq_rewrite_put put,
                             void *user)
 {
     const size_t elems = (size_t)(job->n * job->k);
+    if (!all_finite(values, elems)) return OQ_E_FORMAT;
     void *bytes = oq_alloc_raw(env, elems * job->as->bytes);
     if (!bytes) return OQ_E_NOMEM;
     job->as->from_f32(bytes, values, elems);

@@ -76,9 +76,11 @@ typedef struct oq_dialect {
     /* Tensors that no layer needs and that are harmless ("scaled_fp8" marker); NULL: none. */
     bool (*harmless)(const oq_ckpt_tensor *tensor);
     /* The layer that this tensor tells of (mostly its codes), for reports that have no network to ask: the length of its name within the
-     * tensor's, and its shape. NULL: every matrix "X.weight" may be layer X. */
+     * tensor's, and its shape. False with a length that is not 0 (it comes as 0): these are codes, but nothing tells their layer's
+     * shape. NULL: every matrix "X.weight" may be layer X. */
     bool (*layer_of)(const oq_declared *declared, const oq_ckpt *ckpt, const oq_ckpt_tensor *tensor,
                      size_t *name_length, int64_t *n, int64_t *k);
+    const char *shape_from; /* where `layer_of` finds that shape, for a message; NULL: in the tensor's dimensions */
     /* A part that becomes rows of a product with others, or is rows of a larger layer: where its format does not stand so, the
      * same numbers in one that does. NULL: all formats do. */
     void (*join)(oq_part_source *part);

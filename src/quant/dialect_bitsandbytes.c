@@ -374,6 +374,7 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
         return true;
     }
     if (!mark || !t->data) return false;
+    *name_length = (size_t)(mark - t->name);
     const size_t bytes = t->bytes < sizeof text - 1 ? t->bytes : sizeof text - 1;
     memcpy(text, t->data, bytes);
     text[bytes] = '\0';
@@ -383,7 +384,6 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
     char *end = NULL;
     *n = strtoll(at + 1, &end, 10);
     *k = *end == ',' ? strtoll(end + 1, NULL, 10) : 0;
-    *name_length = (size_t)(mark - t->name);
     return is_dimension(*n) && is_dimension(*k);
 }
 
@@ -396,5 +396,6 @@ const oq_dialect oq_dialect_bitsandbytes = {
     .locate = locate,
     .harmless = harmless,
     .layer_of = layer_of,
+    .shape_from = "'shape' in the text of its quant_state",
     .join = join,
 };

@@ -253,4 +253,5 @@ const oq_dialect oq_dialect_compressed_tensors = {
     .read = oq_declared_read,
     .locate = locate,
     .layer_of = layer_of,
+    .shape_from = "its dimensions or 'shape' beside it",
 };

@@ -377,5 +377,6 @@ const oq_dialect oq_dialect_hqq = {
     .locate = locate,
     .harmless = harmless,
     .layer_of = layer_of,
+    .shape_from = "'shape' beside it: two numbers of I64, each from 1 to 2147483647",
     .types_of_their_own = true,
 };

@@ -154,9 +154,9 @@ bool oq_sparse_layer_of(const oq_ckpt *ckpt, const oq_ckpt_tensor *t, size_t *na
     const size_t length = strlen(t->name), m = sizeof ending - 1;
     if (length <= m || length - m >= sizeof name || strcmp(t->name + length - m, ending) != 0) return false;
     snprintf(name, sizeof name, "%.*s", (int)(length - m), t->name);
+    *name_length = length - m;
     const oq_ckpt_tensor *shape = oq_scaled_find(ckpt, name, "shape");
     if (!shape || shape->dtype != &oq_dtype_i64 || shape->elems != 2 || !shape->data) return false;
-    *name_length = length - m;
     *n = i64_at(shape, 0), *k = i64_at(shape, 1);
     return *n > 0 && *k > 0 && *n <= INT32_MAX && *k <= INT32_MAX;
 }

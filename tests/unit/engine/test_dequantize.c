@@ -143,8 +143,71 @@ static void test_folded(void **state)
     for (size_t i = 0; i < OQ_COUNT(rows); i++) check(*state, &rows[i]);
 }
 
+/* The file's layers are refused by a sentence that says `text`, and nothing is written. */
+static void refuse(oq_env *env, const char *in, const char *out, const char *text)
+{
+    oq_options *o = NULL;
+    oq_report *report = NULL;
+    oq_env_clear(env);
+    assert_int_equal(oq_options_new(env, "dequantize", &o), OQ_OK);
+    assert_int_equal(oq_options_add_argument(o, in), OQ_OK);
+    assert_int_equal(oq_options_set(o, "output", out), OQ_OK);
+    if (oq_run(o, &report) == OQ_OK) fail_msg("%s is written, where '%s' is due", in, text);
+    if (!strstr(oq_env_error(env), text)) fail_msg("'%s' lacks '%s'", oq_env_error(env), text);
+    assert_false(oq_file_exists(out));
+    oq_options_free(o);
+}
+
+#define HQQ(shape_dims, shape_end)                                                                           \
+    "{\"__metadata__\":{\"quantization_config\":\"{\\\"quant_method\\\":\\\"hqq\\\"}\"},"                    \
+    "\"a.W_q\":{\"dtype\":\"U8\",\"shape\":[64,64],\"data_offsets\":[0,4096]},"                              \
+    "\"a.scale\":{\"dtype\":\"F32\",\"shape\":[128,1],\"data_offsets\":[4096,4608]},"                        \
+    "\"a.shape\":{\"dtype\":\"I64\",\"shape\":[" shape_dims "],\"data_offsets\":[4608," shape_end "]}}"
+
+/* Codes whose layer has no shape: they do not become the file's only tensors that lose their meaning. */
+static void test_hqq_shapes(void **state)
+{
+    static const int64_t shapes[][2] = {{(int64_t)1 << 31, (int64_t)1 << 31}, {0, 64}, {-128, 32}};
+    static const char text[] =
+        "tensor 'a.W_q' holds codes of the spelling 'hqq', but the shape of their layer is "
+        "not told by 'shape' beside it";
+    static uint8_t data[4624];
+    const char *dir = scratch_dir(OMNIQ_BINARY_DIR, "dequantize_shapes");
+    const char *in = scratch_path(dir, "in.safetensors"), *out = scratch_path(dir, "out.safetensors");
+    for (size_t i = 0; i < OQ_COUNT(shapes); i++) {
+        memcpy(data + 4608, shapes[i], sizeof shapes[i]);
+        scratch_safetensors(dir, "in.safetensors", HQQ("2", "4624"), data, sizeof data);
+        refuse(*state, in, out, text);
+    }
+    scratch_safetensors(dir, "in.safetensors", HQQ("1", "4616"), data, 4616);
+    refuse(*state, in, out, text);
+}
+
+#define QUANTO(type)                                                                                         \
+    "{\"__metadata__\":{\"quantization_config\":\"{\\\"quant_method\\\":\\\"quanto\\\"}\"},"                 \
+    "\"a.weight._data\":{\"dtype\":\"" type "\",\"shape\":[4,16],\"data_offsets\":[0,64]},"                  \
+    "\"a.weight._scale\":{\"dtype\":\"F32\",\"shape\":[4,1],\"data_offsets\":[64,80]}}"
+
+/* Codes that are no numbers make no plain weights. */
+static void test_not_finite(void **state)
+{
+    static const float scales[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+    uint8_t data[80];
+    const char *dir = scratch_dir(OMNIQ_BINARY_DIR, "dequantize_finite");
+    const char *in = scratch_path(dir, "in.safetensors"), *out = scratch_path(dir, "out.safetensors");
+    memset(data, 0x30, 64);
+    memcpy(data + 64, scales, sizeof scales);
+    data[20] = 0x7f; /* NaN of both types */
+    scratch_safetensors(dir, "in.safetensors", QUANTO("F8_E4M3"), data, sizeof data);
+    refuse(*state, in, out, "layer 'a' of [4, 16] holds values that are not finite");
+    scratch_safetensors(dir, "in.safetensors", QUANTO("F8_E5M2"), data, sizeof data);
+    refuse(*state, in, out, "tensor 'a.weight._data' is not finite at index 20");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_folded, setup, teardown)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_folded, setup, teardown),
+                                       cmocka_unit_test_setup_teardown(test_hqq_shapes, setup, teardown),
+                                       cmocka_unit_test_setup_teardown(test_not_finite, setup, teardown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
