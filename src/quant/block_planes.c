@@ -392,6 +392,11 @@ oq_status oq_block_locate(oq_env *env, const oq_block_layout *layout, const char
     OQ_TRY(check_scale(&l));
     if (l.global) OQ_TRY(check_number(env, l.global));
     if (l.input) OQ_TRY(check_number(env, l.input));
+    if (l.input && l.input->data && !names->inverse) {
+        float x;
+        memcpy(&x, l.input->data, sizeof x);
+        OQ_TRY(oq_scaled_check_input(env, l.input, x));
+    }
     fill(&l, out);
     return OQ_OK;
 }

@@ -1,6 +1,5 @@
-/* dialect_quanto.c -- optimum-quanto: `weight._data` (int8, e4m3 or e5m2) with `weight._scale` per row, or codes of four and two bits in
- * groups (quanto_bits.c); `input_scale` and
- * `output_scale` are 1 where activations are not quantized. */
+/* dialect_quanto.c -- optimum-quanto: `weight._data` (int8, e4m3 or e5m2) with `weight._scale` per row, or codes of
+ * four and two bits in groups (quanto_bits.c); `input_scale` and `output_scale` are 1 where activations are not quantized. */
 #include "quant/quanto_bits.h"
 #include "quant/scaled_planes.h"
 
@@ -43,12 +42,16 @@ static bool detect(const oq_method *named, const oq_ckpt *ckpt)
     return false;
 }
 
-/* Scales other than 1 were measured: that layer's input and output are quantized. */
+/* One float that is 1, or none. Others were measured: that layer's input and output are quantized. */
 static oq_status check_measured(oq_env *env, const oq_ckpt *ckpt, const char *name, const char *suffix)
 {
     const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, suffix);
     float x = 1.0f;
-    if (t && t->data && t->elems == 1 && t->dtype && t->dtype->floating) t->dtype->to_f32(&x, t->data, 1);
+    if (!t) return OQ_OK;
+    if (t->elems != 1 || !t->dtype || !t->dtype->floating)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' has %lld values of %s, it must be one float", t->name,
+                       (long long)t->elems, t->type_name);
+    if (t->data) t->dtype->to_f32(&x, t->data, 1);
     if (x == 1.0f) return OQ_OK;
     return oq_fail(
         env, OQ_E_UNSUPPORTED,
@@ -113,8 +116,9 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
         snprintf(name, sizeof name, "%.*s", (int)(length - l), t->name);
         return oq_quanto_bits_shape(ckpt, name, t, n, k);
     }
-    if (t->n_dims != 2 || length <= m || strcmp(t->name + length - m, ending) != 0) return false;
+    if (length <= m || strcmp(t->name + length - m, ending) != 0) return false;
     *name_length = length - m;
+    if (t->n_dims != 2) return false;
     *n = t->dim[0];
     *k = t->dim[1];
     return true;
@@ -136,4 +140,5 @@ const oq_dialect oq_dialect_quanto = {
     .locate = locate,
     .harmless = harmless,
     .layer_of = layer_of,
+    .shape_from = "its dimensions and those of its 'weight._scale'",
 };

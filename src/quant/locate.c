@@ -2,12 +2,27 @@
  * are not all alike. Such a layer would compute nothing, in silence. */
 #include "quant/dialect.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 static bool all_alike(const oq_ckpt_tensor *t)
 {
     for (size_t i = 1; i < t->bytes; i++)
         if (t->data[i] != t->data[0]) return false;
+    return true;
+}
+
+/* All below the smallest normal number: a machine that flushes such numbers computes with zeros, and none gets more than 1e-30 out of a
+ * layer. (One among others is a row that training let die.) */
+static bool all_subnormal(const oq_ckpt_tensor *t)
+{
+    float x = 0.0f;
+    if (t->dtype != &oq_dtype_f32 && t->dtype != &oq_dtype_bf16 && t->dtype != &oq_dtype_f64) return false;
+    for (int64_t i = 0; i < t->elems; i++) {
+        t->dtype->to_f32(&x, t->data + (size_t)i * t->dtype->bytes, 1);
+        if (!(fabsf(x) < FLT_MIN)) return false;
+    }
     return true;
 }
 
@@ -18,7 +33,14 @@ static oq_status check_scales(oq_env *env, const oq_part_source *part, oq_plane 
     const oq_ckpt_tensor *t = scale->tensor, *codes = part->plane[OQ_PLANE_DATA].tensor;
     const bool coded = t && t->dtype == &oq_dtype_u8 && scale->make;
     if (!t || !codes || t == codes || coded || !t->bytes || !t->data || !codes->data) return OQ_OK;
-    if (t->data[0] != 0 || !all_alike(t) || all_alike(codes)) return OQ_OK;
+    if (all_alike(codes)) return OQ_OK;
+    if (t->data[0] != 0 || !all_alike(t)) {
+        if (!all_subnormal(t)) return OQ_OK;
+        return oq_fail(
+            env, OQ_E_FORMAT,
+            "scale '%s' is subnormal (below %g) in all of its %lld values, beside codes that are not zero",
+            t->name, (double)FLT_MIN, (long long)t->elems);
+    }
     return oq_fail(env, OQ_E_FORMAT,
                    "scale '%s' is zero in all of its %lld values, beside codes that are not", t->name,
                    (long long)t->elems);
@@ -61,6 +83,7 @@ bool oq_dialect_layer_of(const oq_dialect *dialect, const oq_declared *declared,
 {
     static const char ending[] = ".weight";
     const size_t length = strlen(t->name), m = sizeof ending - 1;
+    *name_length = 0;
     if (dialect->layer_of) return dialect->layer_of(declared, ckpt, t, name_length, n, k);
     if (t->n_dims != 2 || length <= m || strcmp(t->name + length - m, ending) != 0) return false;
     *name_length = length - m;

@@ -220,6 +220,30 @@ static oq_status check_scale_values(const part *p, const oq_format *f)
     return OQ_OK;
 }
 
+/* Codes of e5m2 that are infinities or NaN. Those of e4m3, of which only two are NaN, are found where they are decoded: most files are
+ * of them, and a plan does not read all of a file. */
+static oq_status check_codes(const part *p)
+{
+    const oq_ckpt_tensor *t = p->weight;
+    for (int64_t i = 0; t->dtype == &oq_dtype_f8_e5m2 && t->data && i < t->elems; i++)
+        if ((t->data[i] & 0x7c) == 0x7c)
+            return oq_fail(p->env, OQ_E_FORMAT, "tensor '%s' is not finite at index %lld", t->name,
+                           (long long)i);
+    return OQ_OK;
+}
+
+oq_status oq_scaled_check_input(oq_env *env, const oq_ckpt_tensor *t, float x)
+{
+    enum { LARGEST = 448 }; /* code of e4m3 */
+    const bool inverts = isfinite(1.0f / x);
+    if (isfinite(x) && x > 0 && inverts && isfinite(x * LARGEST)) return OQ_OK;
+    if (isfinite(x) && x > 0)
+        return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is %g: under it activations are %s", t->name, (double)x,
+                       inverts ? "zeros: its largest code stands for more than any float"
+                               : "infinities, as its inverse is");
+    return oq_fail(env, OQ_E_FORMAT, "tensor '%s' is %g; it must be positive and finite", t->name, (double)x);
+}
+
 static oq_status check_input(const part *p, const oq_format *f)
 {
     const oq_ckpt_tensor *t = p->input;
@@ -240,10 +264,7 @@ static oq_status check_input(const part *p, const oq_format *f)
         return oq_fail(p->env, OQ_E_FORMAT,
                        "tensor '%s' has %lld elements of %s, it must be one floating point number", t->name,
                        (long long)t->elems, t->type_name);
-    const float x = t->data ? value_at(t, 0) : 1.0f;
-    if (isfinite(x) && x > 0) return OQ_OK;
-    return oq_fail(p->env, OQ_E_FORMAT, "tensor '%s' is %g; it must be positive and finite", t->name,
-                   (double)x);
+    return oq_scaled_check_input(p->env, t, t->data ? value_at(t, 0) : 1.0f);
 }
 
 /* ---- the two entry points ------------------------------------------------------------------------------ */
@@ -319,6 +340,7 @@ oq_status oq_scaled_locate(oq_env *env, const oq_scaled_spelling *spelling, cons
                        p.weight->name, p.weight->type_name, name, wanted);
     OQ_TRY(check_weight(&p));
     OQ_TRY(format_of_scale(&p, &format));
+    OQ_TRY(check_codes(&p));
     OQ_TRY(check_scale_values(&p, format));
     OQ_TRY(check_input(&p, format));
     fill(&p, format, out);

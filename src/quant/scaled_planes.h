@@ -46,4 +46,8 @@ oq_status oq_scaled_declared_rules(oq_env *env, const oq_scaled_spelling *spelli
 /* None of a finite scale's values is below zero; `whose` names the producer that never writes one. */
 oq_status oq_scale_not_below_zero(oq_env *env, const oq_ckpt_tensor *t, const char *whose);
 
+/* A static scale of activations, x: positive and finite, and neither so small that its inverse is infinite (what is quantized is
+ * multiplied by that) nor so large that its largest code stands for no float. OQ_E_FORMAT names the tensor. */
+oq_status oq_scaled_check_input(oq_env *env, const oq_ckpt_tensor *tensor, float x);
+
 #endif
