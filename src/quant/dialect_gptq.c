@@ -1,5 +1,6 @@
 /* dialect_gptq.c -- GPTQ's `qweight`, `qzeros`, `scales`, `g_idx`: zero points are stored less by one, or as they are
- * where checkpoint_format is gptq_v2 or gptq_p, whose codes (and all of 5 to 7 bits) stand in planes. GPTQModel's `dynamic` changes or leaves out single layers. */
+ * where checkpoint_format is gptq_v2 or gptq_p, whose codes (and all of 5 to 7 bits) stand in planes. GPTQModel's
+ * `dynamic` changes or leaves out single layers. */
 #include "quant/packed_planes.h"
 #include "quant/scaled_planes.h"
 
@@ -58,11 +59,44 @@ static bool is_gptqmodel(const oq_declared *declared)
     return false;
 }
 
+static bool is_between_5_and_7(int64_t bits)
+{
+    return bits >= 5 && bits <= 7;
+}
+
+/* GPTQModel writes all layers in planes once one of them has 5 to 7 bits, and says gptq_p: of a file that mixes them and says
+ * otherwise nobody knows how the other layers stand. */
+static oq_status check_mixed(oq_env *env, const oq_declared *declared)
+{
+    const char *format = oq_json_string(oq_json_get(declared->options, "checkpoint_format"));
+    const int64_t bits = oq_json_int(oq_json_get(declared->options, "bits"), 0);
+    const oq_json *value = NULL;
+    const char *key = NULL;
+    void *at = NULL;
+    if (format && strcmp(format, "gptq_p") == 0) return OQ_OK;
+    while (oq_json_next(oq_json_get(declared->options, "dynamic"), &at, &key, &value)) {
+        const int64_t own = oq_json_int(oq_json_get(value, "bits"), bits);
+        if (strncmp(key, "-:", 2) == 0 || is_between_5_and_7(own) == is_between_5_and_7(bits)) continue;
+        return oq_fail(
+            env, OQ_E_UNSUPPORTED,
+            "layers of %lld bits and ('dynamic' entry '%s') of %lld in one file of checkpoint_format '%s': "
+            "5 to 7 bits beside others are read where it is gptq_p",
+            (long long)bits, key, (long long)own, format ? format : "gptq");
+    }
+    return OQ_OK;
+}
+
+static oq_status read_file(oq_env *env, const oq_declare_input *in, oq_declared *out)
+{
+    OQ_TRY(oq_declared_read(env, in, out));
+    return check_mixed(env, out);
+}
+
 static oq_packed_layout read_layout(const oq_declared *declared, const oq_json *override)
 {
     const char *format = oq_json_string(oq_json_get(declared->options, "checkpoint_format"));
     const int64_t bits = oq_json_int(option(declared, override, "bits"), 0);
-    const bool planes = (format && strcmp(format, "gptq_p") == 0) || (bits >= 5 && bits <= 7);
+    const bool planes = (format && strcmp(format, "gptq_p") == 0) || is_between_5_and_7(bits);
     return (oq_packed_layout){
         .packing = planes ? OQ_PACK_PLANES : OQ_PACK_GPTQ,
         .bits = bits,
@@ -107,7 +141,7 @@ const oq_dialect oq_dialect_gptq = {
     .help = "GPTQ's packed integers of 2 to 8 bits, gptq, gptq_v2 and gptq_p",
     .method = &oq_method_gptq,
     .detect = detect,
-    .read = oq_declared_read,
+    .read = read_file,
     .locate = locate,
     .layer_of = layer_of,
 };

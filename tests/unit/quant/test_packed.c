@@ -326,6 +326,16 @@ static void test_refusals(void **state)
     refuse(
         w, "{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": 32}", OQ_E_FORMAT,
         "tensor 'a.qweight' is [5, 8]; a weight of [8, 40] in codes of 8 bits, groups of 32, needs [10, 8]");
+    refuse(w, GPTQ(", \"dynamic\": {\"+:b\": {\"bits\": 6}}"), OQ_E_UNSUPPORTED,
+           "layers of 4 bits and ('dynamic' entry '+:b') of 6 in one file of checkpoint_format 'gptq': "
+           "5 to 7 bits beside others are read where it is gptq_p");
+    refuse(
+        w,
+        "{\"quant_method\": \"gptq\", \"bits\": 5, \"group_size\": 32, \"checkpoint_format\": \"gptq_v2\", "
+        "\"dynamic\": {\"b\": {\"bits\": 8}}}",
+        OQ_E_UNSUPPORTED,
+        "layers of 5 bits and ('dynamic' entry 'b') of 8 in one file of checkpoint_format 'gptq_v2': "
+        "5 to 7 bits beside others are read where it is gptq_p");
     refuse(w, GPTQ(", \"dynamic\": {\"-:a\": {}}"), OQ_E_FORMAT,
            "layer 'a' is quantized in the file, but 'dynamic' leaves it out");
     refuse(
