@@ -207,12 +207,13 @@ static const struct narrow_row {
     const char *format;
     oq_status (*locate)(const oq_comfy_layer *l, oq_part_source *out);
     int64_t (*columns)(const oq_ckpt *ckpt, const oq_json *word, const char *name, const oq_ckpt_tensor *t);
+    int64_t group;           /* columns under a scale, which the format fixes; 0: it does not, or has none */
     const oq_method *method; /* what files are called that have such layers; NULL: stands beside others */
 } narrow[] = {
-    {"awq_w4a16", locate_awq, pair_columns, NULL},
-    {"convrot_w4a4", oq_comfy_w4a4_locate, pair_columns, &oq_method_int8_convrot},
-    {"asym_w4a8_int8", oq_comfy_w4a8_locate, oq_comfy_w4a8_columns, &oq_method_int8_convrot},
-    {"svdquant_w4a4", oq_comfy_svdquant_locate, pair_columns, &oq_method_svdquant},
+    {"awq_w4a16", locate_awq, pair_columns, 0, NULL},
+    {"convrot_w4a4", oq_comfy_w4a4_locate, pair_columns, 0, &oq_method_int8_convrot},
+    {"asym_w4a8_int8", oq_comfy_w4a8_locate, oq_comfy_w4a8_columns, 0, &oq_method_int8_convrot},
+    {"svdquant_w4a4", oq_comfy_svdquant_locate, pair_columns, 64, &oq_method_svdquant},
 };
 
 static const struct narrow_row *narrow_of(const oq_json *word)
@@ -268,6 +269,17 @@ static const oq_scaled_spelling *spelling_of(const oq_ckpt *ckpt, const char *na
 {
     const oq_ckpt_tensor *t = oq_scaled_find(ckpt, name, "weight");
     return t && t->dtype == int8.code ? &int8 : t && t->dtype == e5m2.code ? &e5m2 : &fp8;
+}
+
+/* Columns under a scale, which the format fixes; a word may repeat them. */
+static oq_status check_group(oq_env *env, const oq_json *word, const char *name, int64_t columns)
+{
+    const int64_t told = oq_comfy_number(word, "group_size", columns);
+    if (told == columns) return OQ_OK;
+    return oq_fail(
+        env, OQ_E_FORMAT,
+        "layer '%s' is said to be in ComfyUI's format '%s' with group_size %lld; that format has %lld", name,
+        oq_json_string(oq_json_get(word, "format")), (long long)told, (long long)columns);
 }
 
 static oq_status check_format(oq_env *env, const oq_ckpt *ckpt, const oq_json *word, const char *name)
@@ -368,11 +380,13 @@ static oq_status locate(oq_env *env, const oq_declared *declared, const oq_ckpt 
     *found = false;
     OQ_TRY(check_unlisted(env, declared, ckpt, name));
     if (row) {
+        if (row->group) OQ_TRY(check_group(env, word, name, row->group));
         OQ_TRY(row->locate(&l, out));
         *found = true;
         return OQ_OK;
     }
     if (is_block(&l, &block)) {
+        OQ_TRY(check_group(env, word, name, block.kind == OQ_BLOCK_NVFP4 ? 16 : 32));
         OQ_TRY(locate_block(&l, &block, out));
         *found = true;
         return OQ_OK;

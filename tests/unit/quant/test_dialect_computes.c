@@ -30,13 +30,18 @@ static void start_fp8(world *w)
     memory_ckpt_add(&w->ckpt, "a.weight_scale", &oq_dtype_f32, row_scales, N, -1);
 }
 
-static void refuse(world *w, const char *config, const char *text)
+static void refuse_as(world *w, oq_status status, const char *config, const char *text)
 {
     oq_part_source part;
     bool found = false;
-    assert_int_equal(world_locate(w, config, N, K, &part, &found), OQ_E_UNSUPPORTED);
+    assert_int_equal(world_locate(w, config, N, K, &part, &found), status);
     assert_false(found);
     if (!strstr(oq_env_error(w->env), text)) fail_msg("'%s' lacks '%s'", oq_env_error(w->env), text);
+}
+
+static void refuse(world *w, const char *config, const char *text)
+{
+    refuse_as(w, OQ_E_UNSUPPORTED, config, text);
 }
 
 static void accept(world *w, const char *config, oq_act_scale act)
@@ -204,6 +209,26 @@ static void test_comfy_nvfp4(void **state)
     accept(w, NULL, OQ_ACT_NONE);
     say_comfy(w, "{\"format\": \"nvfp4\"}");
     accept(w, NULL, OQ_ACT_STATIC_NVFP4);
+    say_comfy(w, "{\"format\": \"nvfp4\", \"group_size\": 16}");
+    accept(w, NULL, OQ_ACT_STATIC_NVFP4);
+    say_comfy(w, "{\"format\": \"nvfp4\", \"params\": {\"group_size\": 32}}");
+    refuse_as(w, OQ_E_FORMAT, NULL,
+              "layer 'a' is said to be in ComfyUI's format 'nvfp4' with group_size 32; that format has 16");
+}
+
+/* Scales under which nothing is left of x. */
+static void test_absurd_scales(void **state)
+{
+    static const float tiny = 1e-44f, huge = 3e38f;
+    world *w = *state;
+    start_fp8(w);
+    say_comfy(w, "{\"format\": \"float8_e4m3fn\"}");
+    memory_ckpt_add(&w->ckpt, "a.input_scale", &oq_dtype_f32, &tiny, 1, -1);
+    refuse_as(w, OQ_E_FORMAT, NULL,
+              "tensor 'a.input_scale' is 9.80909e-45: under it activations are infinities");
+    memory_ckpt_remove(&w->ckpt, "a.input_scale");
+    memory_ckpt_add(&w->ckpt, "a.input_scale", &oq_dtype_f32, &huge, 1, -1);
+    refuse_as(w, OQ_E_FORMAT, NULL, "tensor 'a.input_scale' is 3e+38: under it activations are zeros");
 }
 
 /* ComfyUI runs its text encoders in floats, whatever their layers' words are. */
@@ -248,6 +273,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_autoround_blocks, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_torchao, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_comfy_nvfp4, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_absurd_scales, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_comfy_encoder, setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
