@@ -51,6 +51,12 @@ static const oq_method_option options[] = {
      .fallback = "\"none\"",
      .side = OQ_SIDE_ONLINE,
      .help = "online NVFP4: activations stay as they are, or become e2m1 under a scale of all of them"},
+    {.name = "mxfp4_activations",
+     .type = OQ_METHOD_CHOICE,
+     .choices = "none,dynamic",
+     .help = "quant_algo MXFP4, which two recipes write: activations stay as they are "
+             "(MXFP4_MLP_WEIGHT_ONLY_CFG), or "
+             "become e2m1 in groups of 32 (MXFP4_DEFAULT_CFG; so too where nobody says, with a warning)"},
     {.name = "kv_cache_quant_algo",
      .type = OQ_METHOD_STRING,
      .help = "the producer's wish for a language model's cache"},
@@ -107,10 +113,37 @@ static oq_status prepare(oq_env *env, oq_json *raw)
     return st;
 }
 
+static bool is_mxfp4(const oq_json *words)
+{
+    const char *algo = oq_json_string(oq_json_get(words, "quant_algo"));
+    return algo && oq_name_equal(algo, "MXFP4");
+}
+
+/* Is it the algorithm of any layer? */
+static bool has_mxfp4(const oq_method_args *args)
+{
+    const oq_json *words = NULL;
+    const char *name = NULL;
+    void *at = NULL;
+    if (args->method != &oq_method_modelopt_mixed) return is_mxfp4(args->options);
+    while (oq_json_next(oq_json_get(args->options, "quantized_layers"), &at, &name, &words))
+        if (is_mxfp4(words)) return true;
+    return false;
+}
+
+bool oq_modelopt_is_ambiguous(const oq_method_args *args)
+{
+    return args->method->options == options && !oq_json_get(args->options, "mxfp4_activations") &&
+           has_mxfp4(args);
+}
+
 static oq_status validate(oq_env *env, const oq_method_args *args)
 {
     const char *name = args->method->name;
     const char *algo = oq_json_string(oq_json_get(args->options, "quant_algo"));
+    if (oq_json_get(args->options, "mxfp4_activations") && !has_mxfp4(args))
+        return oq_fail(env, OQ_E_CONFIG,
+                       "method '%s': mxfp4_activations goes with checkpoints of quant_algo MXFP4", name);
     if (!args->serialized) return OQ_OK;
     if (!algo)
         return oq_fail(env, OQ_E_CONFIG, "method '%s': the checkpoint's metadata has no quant_algo", name);
@@ -175,16 +208,27 @@ static const oq_json *words_of(const oq_method_args *args, const oq_layer_desc *
     return words;
 }
 
+/* What the request says of activations that the file leaves open. */
+static oq_status adjust(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer,
+                        oq_scheme *scheme)
+{
+    const char *act = oq_json_string(oq_json_get(args->options, "mxfp4_activations"));
+    (void)env;
+    if (!act || strcmp(act, "none") != 0 || !is_mxfp4(words_of(args, layer))) return OQ_OK;
+    scheme->act = NULL;
+    scheme->act_scale = OQ_ACT_NONE;
+    return OQ_OK;
+}
+
 static oq_status pretend(oq_env *env, const oq_method_args *args, const oq_layer_desc *layer, oq_scheme *out)
 {
     const char *algo = oq_json_string(oq_json_get(words_of(args, layer), "quant_algo"));
-    (void)env;
     for (size_t i = 0; algo && i < OQ_COUNT(made_up); i++)
         if (oq_name_equal(made_up[i].algo, algo))
             *out = (oq_scheme){
                 .weight = made_up[i].weight, .act = made_up[i].act, .act_scale = made_up[i].act_scale};
     if (out->weight == &oq_format_nvfp4 && layer->k % 16 != 0) *out = (oq_scheme){0};
-    return OQ_OK;
+    return out->weight ? adjust(env, args, layer, out) : OQ_OK;
 }
 
 #define MODELOPT(symbol, method_name, method_aliases, chooser, sentence)                                     \
@@ -199,6 +243,7 @@ static oq_status pretend(oq_env *env, const oq_method_args *args, const oq_layer
                               .prepare = prepare,                                                            \
                               .validate = validate,                                                          \
                               .choose = chooser,                                                             \
+                              .adjust = adjust,                                                              \
                               .pretend = pretend}
 
 MODELOPT(oq_method_modelopt, "modelopt", "modelopt_fp8", NULL,

@@ -12,4 +12,8 @@ extern const oq_method oq_method_modelopt, oq_method_modelopt_fp4, oq_method_mod
  * `method` itself where that says nothing or `method` is not of the family. */
 const oq_method *oq_modelopt_refine(const oq_method *method, const oq_json *options);
 
+/* Layers of quant_algo MXFP4, and nobody says whether their activations are quantized: two recipes of the producer write the same
+ * words. */
+bool oq_modelopt_is_ambiguous(const oq_method_args *args);
+
 #endif

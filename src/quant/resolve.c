@@ -337,6 +337,14 @@ static oq_status resolve_declared(candidate *c)
     const bool serialized = c->disk.serialized && c->in->ckpt;
     OQ_TRY(oq_method_args_parse(c->r->env, c->disk.source ? c->disk.source : SUBJECT, &resolved->arena,
                                 resolved->held, c->disk.declared.method, merged, serialized, &args));
+    if (oq_modelopt_is_ambiguous(args))
+        OQ_TRY(oq_resolved_warn(resolved,
+                                "component '%s': ModelOpt's MXFP4_DEFAULT_CFG and MXFP4_MLP_WEIGHT_ONLY_CFG "
+                                "both write quant_algo MXFP4 "
+                                "and no more; activations are quantized to four bits as the first has it, "
+                                "mxfp4_activations 'none' "
+                                "leaves them as they are",
+                                c->in->name));
     c->out->source = serialized || !args->method->online ? OQ_SOURCE_SERIALIZED : OQ_SOURCE_ONLINE;
     const bool own = c->wish && c->disk.declared.n_ignored == 0;
     return add_route(c, c->in->name, args, own ? c->wish : NULL);
