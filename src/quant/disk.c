@@ -146,10 +146,29 @@ static oq_status read_metadata(oq_env *env, oq_resolved *resolved, const oq_reso
     return OQ_OK;
 }
 
+/* A weight file in a folder that says of itself what the folder's metadata does not say: the folder counts, as for other readers of
+ * folders. (A lone file's header is what `in->quant` came from.) */
+static oq_status compare_header(oq_env *env, oq_resolved *resolved, const oq_resolve_input *in)
+{
+    const char *text = in->ckpt ? oq_json_string(oq_ckpt_metadata(in->ckpt, "quantization_config")) : NULL;
+    oq_json *own = NULL;
+    if (!text || !in->quant_source || strcmp(in->quant_source, in->ckpt->path) == 0) return OQ_OK;
+    OQ_TRY(oq_json_parse(env, text, strlen(text), in->ckpt->path, &own));
+    const bool same = oq_json_equal(own, in->quant);
+    oq_json_free(own);
+    if (same) return OQ_OK;
+    return oq_resolved_warn(
+        resolved,
+        "component '%s': the header of the weights in '%s' has another quantization_config than "
+        "'%s', which counts",
+        in->name, in->ckpt->path, in->quant_source);
+}
+
 oq_status oq_disk_read(oq_env *env, oq_resolved *resolved, const oq_resolve_input *in, const oq_method *wish,
                        oq_disk *out)
 {
     *out = (oq_disk){0};
+    OQ_TRY(compare_header(env, resolved, in));
     if (oq_json_type(in->quant) != OQ_JSON_NULL) return read_metadata(env, resolved, in, out);
     const oq_dialect *found = NULL;
     if (in->ckpt) OQ_TRY(find_dialect(env, in, NULL, wish, &found));
