@@ -4,6 +4,7 @@
 #include "quant/block_planes.h"
 #include "quant/packed_planes.h"
 #include "quant/scaled_planes.h"
+#include "quant/torchao_act.h"
 #include "quant/torchao_int4.h"
 
 #include "base/size.h"
@@ -51,55 +52,6 @@ static bool detect(const oq_method *named, const oq_ckpt *ckpt)
     for (size_t i = 0; ckpt && i < ckpt->n_tensors; i++)
         if (layer_length(&ckpt->tensors[i])) return true;
     return false;
-}
-
-/* MappingType by its name, or (in pickles) by its number. */
-static bool is_asymmetric(const oq_json *mapping)
-{
-    const oq_json *data = oq_json_get(mapping, "_data");
-    const char *word = oq_json_string(data);
-    return word ? strcmp(word, "ASYMMETRIC") == 0 : oq_json_int(data, 0) == 3;
-}
-
-/* Arguments under which codes of activations are other ones: bounds of the largest value, another type of a byte. */
-static oq_status check_act_arguments(oq_env *env, const oq_json *arguments, const char *name)
-{
-    static const char *const bounds[] = {"hp_value_lb", "hp_value_ub"};
-    const char *type = oq_json_string(oq_json_get(oq_json_get(arguments, "float8_dtype"), "_data"));
-    for (size_t i = 0; i < OQ_COUNT(bounds); i++)
-        if (oq_json_type(oq_json_get(arguments, bounds[i])) != OQ_JSON_NULL)
-            return oq_fail(env, OQ_E_UNSUPPORTED,
-                           "layer '%s': activations whose scale is bounded (%s) are not in this build yet",
-                           name, bounds[i]);
-    if (!type || strcmp(type, "float8_e4m3fn") == 0) return OQ_OK;
-    return oq_fail(env, OQ_E_UNSUPPORTED,
-                   "layer '%s': activations of type '%s' are not in this build yet; float8_e4m3fn is", name,
-                   type);
-}
-
-/* The class's arguments: activations with a scale per row, one that the file has (`fixed`), or none. */
-static oq_status read_rules(oq_env *env, const oq_json *data, const char *name, bool fixed,
-                            oq_scaled_rules *out, bool *has_zero)
-{
-    const oq_json *act = oq_json_get(data, "act_quant_kwargs");
-    const oq_json *granularity = oq_json_get(oq_json_get(oq_json_get(act, "_data"), "granularity"), "_type");
-    const char *word = oq_json_string(granularity);
-    *out = (oq_scaled_rules){.act = OQ_SCALED_ACT_NONE};
-    *has_zero = false;
-    if (oq_json_type(act) == OQ_JSON_NULL) return OQ_OK;
-    *has_zero = is_asymmetric(oq_json_get(oq_json_get(act, "_data"), "mapping_type"));
-    if (*has_zero && fixed)
-        return oq_fail(
-            env, OQ_E_UNSUPPORTED,
-            "layer '%s': activations with a zero point of the file are not in this build yet; those "
-            "with one per token are",
-            name);
-    OQ_TRY(check_act_arguments(env, oq_json_get(act, "_data"), name));
-    out->act = fixed ? OQ_SCALED_ACT_STATIC : OQ_SCALED_ACT_DYNAMIC;
-    if (fixed || (word && strcmp(word, "PerRow") == 0)) return OQ_OK;
-    return oq_fail(env, OQ_E_UNSUPPORTED,
-                   "layer '%s': activations of granularity '%s' are not in this build yet; 'PerRow' is", name,
-                   word ? word : "(none)");
 }
 
 /* The class that the header gives a layer's weight; *data is owned by *json. */
@@ -277,12 +229,6 @@ static oq_status locate_intx(oq_env *env, const oq_ckpt *ckpt, const char *name,
 
 /* ---- blocks: MXTensor, NVFP4Tensor --------------------------------------------------------------------- */
 
-static const char *data_word(const oq_json *data, const char *key)
-{
-    const char *text = oq_json_string(oq_json_get(oq_json_get(data, key), "_data"));
-    return text ? text : "";
-}
-
 /* Columns under a scale, which the class fixes; files of some versions do not say them. */
 static oq_status check_block(oq_env *env, const oq_json *data, const char *name, int64_t wanted)
 {
@@ -294,35 +240,11 @@ static oq_status check_block(oq_env *env, const oq_json *data, const char *name,
                    (long long)columns, (long long)wanted);
 }
 
-/* The exponents of activations: the class's arguments again, for them. */
-static oq_status read_mx_act(oq_env *env, const oq_json *data, const char *name, oq_block_layout *out)
-{
-    static const struct {
-        const char *mode;
-        oq_act_scale scale;
-    } modes[] = {{"RCEIL", OQ_ACT_DYNAMIC_MX_CEIL},
-                 {"FLOOR", OQ_ACT_DYNAMIC_MX_FLOOR},
-                 {"EVEN", OQ_ACT_DYNAMIC_MX_EVEN}};
-    const oq_json *act = oq_json_get(oq_json_get(data, "act_quant_kwargs"), "_data");
-    out->weight_only = oq_json_type(act) == OQ_JSON_NULL;
-    if (out->weight_only) return OQ_OK;
-    for (size_t i = 0; i < OQ_COUNT(modes); i++)
-        if (strcmp(modes[i].mode, data_word(act, "scaling_mode")) == 0) out->act_scale = modes[i].scale;
-    if (out->act_scale != OQ_ACT_NONE &&
-        strcmp(data_word(act, "elem_dtype"), data_word(data, "elem_dtype")) == 0)
-        return OQ_OK;
-    return oq_fail(env, OQ_E_UNSUPPORTED,
-                   "layer '%s': activations of type '%s' with exponents by '%s' are not in this build yet; "
-                   "the weights' own "
-                   "type by RCEIL, FLOOR or EVEN is",
-                   name, data_word(act, "elem_dtype"), data_word(act, "scaling_mode"));
-}
-
 static oq_status locate_mx(oq_env *env, const oq_ckpt *ckpt, const char *name, int64_t n, int64_t k,
                            const oq_json *data, oq_part_source *out, bool *found)
 {
     static const oq_block_names names = {"_weight_qdata", "_weight_scale", "", "", false};
-    const char *type = data_word(data, "elem_dtype");
+    const char *type = oq_torchao_word(data, "elem_dtype");
     const bool four = strcmp(type, "float4_e2m1fn_x2") == 0;
     oq_block_layout layout = {.kind = four ? OQ_BLOCK_MXFP4 : OQ_BLOCK_MXFP8,
                               .names = &names,
@@ -335,7 +257,7 @@ static oq_status locate_mx(oq_env *env, const oq_ckpt *ckpt, const char *name, i
             "float4_e2m1fn_x2 are",
             name, type);
     OQ_TRY(check_block(env, data, name, 32));
-    OQ_TRY(read_mx_act(env, data, name, &layout));
+    OQ_TRY(oq_torchao_read_mx_act(env, data, name, &layout));
     OQ_TRY(oq_block_locate(env, &layout, NULL, ckpt, name, n, k, out));
     *found = true;
     return OQ_OK;
@@ -361,6 +283,7 @@ static oq_status locate_nvfp4(oq_env *env, const oq_ckpt *ckpt, const char *name
                        "of the file or "
                        "of all of them is",
                        name);
+    OQ_TRY(oq_torchao_check_nvfp4_act(env, data, name));
     OQ_TRY(check_block(env, data, name, 16));
     OQ_TRY(oq_block_locate(env, &layout, NULL, ckpt, name, n, k, out));
     if (oq_json_type(act) != OQ_JSON_NULL && !fixed)
@@ -437,31 +360,12 @@ static oq_status locate_scaled(oq_env *env, const oq_scaled_spelling *spelling, 
 {
     const bool fixed = oq_scaled_find(ckpt, name, "_weight_act_quant_scale") != NULL;
     bytes8 b = {.spelling = spelling};
-    OQ_TRY(read_rules(env, data, name, fixed, &b.rules, &b.act_zero));
+    OQ_TRY(oq_torchao_read_act(env, data, name, fixed, &b.rules, &b.act_zero));
     OQ_TRY(read_blocks(env, data, name, n, k, &b));
     return locate_bytes(env, &b, declared, ckpt, name, n, k, out, found);
 }
 
 /* ---- AffineQuantizedTensor of earlier versions: what holds the codes is a class inside it ---------------- */
-
-/* The function that quantizes x, of a LinearActivationQuantizedTensor. */
-static oq_status read_function(oq_env *env, const char *name, const oq_json *outer, oq_scaled_rules *out)
-{
-    const char *function = oq_json_string(oq_json_get(outer, "input_quant_func"));
-    const char *word = oq_json_string(
-        oq_json_get(oq_json_get(oq_json_get(outer, "quant_kwargs"), "activation_granularity"), "_type"));
-    static const char per_token[] = "._int8_symm_per_token_reduced_range_quant",
-                      per_row[] = "._input_activation_quant_func_fp8";
-    const size_t n = function ? strlen(function) : 0;
-    out->act = OQ_SCALED_ACT_DYNAMIC;
-    if (n >= sizeof per_token && strcmp(function + n - (sizeof per_token - 1), per_token) == 0) return OQ_OK;
-    if (n >= sizeof per_row && strcmp(function + n - (sizeof per_row - 1), per_row) == 0 && word &&
-        strcmp(word, "PerRow") == 0)
-        return OQ_OK;
-    return oq_fail(env, OQ_E_UNSUPPORTED,
-                   "layer '%s': activations by '%s' of granularity '%s' are not in this build yet", name,
-                   function ? function : "(none)", word ? word : "(none)");
-}
 
 static oq_status locate_affine(oq_env *env, const oq_declared *declared, const oq_ckpt *ckpt,
                                const char *name, int64_t n, int64_t k, const oq_json *outer,
@@ -472,7 +376,7 @@ static oq_status locate_affine(oq_env *env, const oq_declared *declared, const o
                   *impl = oq_json_get(data, "tensor_impl");
     const char *holder = oq_json_string(oq_json_get(impl, "_type"));
     bytes8 b = {.rules.act = OQ_SCALED_ACT_NONE};
-    if (weight) OQ_TRY(read_function(env, name, outer, &b.rules));
+    if (weight) OQ_TRY(oq_torchao_read_function(env, name, outer, &b.rules));
     if (holder && oq_json_bool(oq_json_get(oq_json_get(impl, "_data"), "transposed"), false))
         holder = "transposed";
     if (holder && strcmp(holder, "TensorCoreTiledAQTTensorImpl") == 0 && !weight)
@@ -560,14 +464,17 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
     oq_json *json = NULL;
     (void)declared;
     *name_length = layer_length(t);
-    if (!*name_length || *name_length >= sizeof name || t->n_dims < 2) return false;
+    if (!*name_length || *name_length >= sizeof name || t->n_dims < 2 || t->dim[1] > INT32_MAX) return false;
     memcpy(name, t->name, *name_length);
     name[*name_length] = '\0';
     read_class(NULL, ckpt, name, &json, &class_name);
     const oq_json *shape = oq_json_get(oq_json_get(json, "_data"), "shape");
     const bool told = oq_json_size(shape) == 2;
     *n = told ? oq_json_int(oq_json_at(shape, 0), 0) : t->dim[0];
-    *k = told ? oq_json_int(oq_json_at(shape, 1), 0) : t->dim[1] * (t->dtype == &oq_dtype_u8 ? 2 : 1);
+    *k = told ? oq_json_int(oq_json_at(shape, 1), 0)
+              : t->dim[1] * (t->dtype == &oq_dtype_u8    ? 2
+                             : t->dtype == &oq_dtype_i32 ? 8
+                                                         : 1);
     oq_json_free(json);
     return *n > 0 && *k > 0 && *n <= INT32_MAX && *k <= INT32_MAX && (told || t->n_dims == 2);
 }
@@ -589,4 +496,5 @@ const oq_dialect oq_dialect_torchao = {
     .locate = locate,
     .harmless = harmless,
     .layer_of = layer_of,
+    .shape_from = "'shape' of its class in the file's header",
 };
