@@ -16,7 +16,7 @@
 #include "format/format.h"
 #include "tensor/tensor.h"
 
-#define OQ_BACKEND_ABI 5u
+#define OQ_BACKEND_ABI 6u
 
 typedef struct oq_device oq_device; /* one opened device; each backend defines its own */
 typedef struct oq_window oq_window; /* see oq_backend.window_new; likewise */

@@ -334,10 +334,11 @@ static oq_json *plan_json(const oq_plan *plan)
         for (size_t i = 0; i < plan->components[c].n_layers; i++) {
             const oq_plan_layer *layer = &plan->components[c].layers[i];
             const oq_scheme *s = &layer->linear->spec.scheme;
-            char name[128];
+            char name[128], from[32];
+            oq_act_describe_from(from, sizeof from, s->act_min_rows);
             if (s->act)
-                snprintf(name, sizeof name, "%s/%s %s", s->weight->name, s->act->label,
-                         oq_act_scale_name(s->act_scale));
+                snprintf(name, sizeof name, "%s/%s %s%s", s->weight->name, s->act->label,
+                         oq_act_scale_name(s->act_scale), from);
             else
                 snprintf(name, sizeof name, "%s", s->weight->name);
             *(layer->choice.quantized ? &quantized : &plain) += 1;

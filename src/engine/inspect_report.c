@@ -61,6 +61,7 @@ static void put_layers(const oq_inspect_part *part, oq_json *out)
         oq_json_set(row, "shape", shape_json((const int64_t[]){layer->n, layer->k}, 2));
         oq_json_set(row, "act", oq_json_new_string(source->act ? source->act->label : NULL));
         oq_json_set(row, "act_scale", oq_json_new_string(oq_act_scale_name(source->act_scale)));
+        if (source->act_min_rows) oq_json_set(row, "act_min_rows", oq_json_new_int(source->act_min_rows));
         oq_json_set(row, "planes", planes_json(layer));
         oq_json_append(out, row);
     }
@@ -261,9 +262,11 @@ static void put_quantization(oq_strbuf *text, const oq_inspect_part *part)
         const oq_inspect_layer *layer = &part->layers[i];
         oq_strbuf_printf(text, "  %s  [%lld, %lld]  %s", layer->name, (long long)layer->n,
                          (long long)layer->k, layer->source.format->name);
+        char from[32];
+        oq_act_describe_from(from, sizeof from, layer->source.act_min_rows);
         if (layer->source.act)
-            oq_strbuf_printf(text, ", activations %s %s", layer->source.act->label,
-                             oq_act_scale_name(layer->source.act_scale));
+            oq_strbuf_printf(text, ", activations %s %s%s", layer->source.act->label,
+                             oq_act_scale_name(layer->source.act_scale), from);
         oq_strbuf_putc(text, '\n');
     }
     for (size_t i = 0; i < part->n_unclaimed; i++)

@@ -248,6 +248,7 @@ typedef struct oq_scheme {
     const oq_format *weight;
     const oq_dtype  *act; /* NULL: x is not quantized; else e4m3, i8, or (mx and nvfp4 scales alone) e2m1: float4.h */
     oq_act_scale     act_scale;
+    int32_t          act_min_rows; /* x of fewer rows is not quantized; 0: any is */
     /* What the layer does around its product; all 0: nothing, the scheme is bare. x is shifted and multiplied, then put in
      * order, then rotated, and then quantized. */
     float   shift;   /* x[i] + shift; the bias was made for it */
@@ -266,6 +267,8 @@ size_t oq_scheme_plane_bytes(const oq_scheme *s, oq_plane plane, int64_t n, int6
  * -1 1 1 1] (a regular Hadamard matrix): its own inverse. `group` is a power of four. */
 void oq_rotate(float *x, int64_t group);
 
+/* " from 32 rows", what follows the name of a scale; "" for 0. Cut at n, terminated. */
+void oq_act_describe_from(char *out, size_t n, int32_t min_rows);
 /* "w: fp8_e4m3_channel a: fp8_e4m3 dynamic_token"; "w: bf16 a: none" where x is not quantized. Cut at n, terminated. */
 void oq_scheme_describe(const oq_scheme *s, char *out, size_t n);
 bool oq_scheme_equal(const oq_scheme *a, const oq_scheme *b);

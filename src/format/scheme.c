@@ -82,13 +82,20 @@ bool oq_act_is_static(oq_act_scale s)
     return s == OQ_ACT_STATIC_TENSOR || s == OQ_ACT_STATIC_NVFP4;
 }
 
+void oq_act_describe_from(char *out, size_t n, int32_t min_rows)
+{
+    out[0] = '\0';
+    if (min_rows) snprintf(out, n, " from %d rows", (int)min_rows);
+}
+
 void oq_scheme_describe(const oq_scheme *s, char *out, size_t n)
 {
-    char rotate[32] = "", rank[32] = "";
+    char rotate[32] = "", rank[32] = "", from[32] = "";
+    oq_act_describe_from(from, sizeof from, s->act ? s->act_min_rows : 0);
     if (s->rotate) snprintf(rotate, sizeof rotate, " rotated %d", (int)s->rotate);
     if (s->rank) snprintf(rank, sizeof rank, " rank %d", (int)s->rank);
-    snprintf(out, n, "w: %s a: %s%s%s%s%s%s%s%s", s->weight->name, s->act ? s->act->label : "none",
-             s->act ? " " : "", s->act ? oq_act_scale_name(s->act_scale) : "",
+    snprintf(out, n, "w: %s a: %s%s%s%s%s%s%s%s%s", s->weight->name, s->act ? s->act->label : "none",
+             s->act ? " " : "", s->act ? oq_act_scale_name(s->act_scale) : "", from,
              s->shift != 0 ? " shifted" : "", s->smooth ? " smoothed" : "", s->order ? " reordered" : "",
              rotate, rank);
 }
@@ -96,7 +103,7 @@ void oq_scheme_describe(const oq_scheme *s, char *out, size_t n)
 static bool same_around(const oq_scheme *a, const oq_scheme *b)
 {
     return a->smooth == b->smooth && a->order == b->order && a->rotate == b->rotate && a->rank == b->rank &&
-           oq_f32_bits(a->outlier) == oq_f32_bits(b->outlier) &&
+           a->act_min_rows == b->act_min_rows && oq_f32_bits(a->outlier) == oq_f32_bits(b->outlier) &&
            oq_f32_bits(a->shift) == oq_f32_bits(b->shift);
 }
 

@@ -12,6 +12,7 @@ static oq_json *scheme_to_json(const oq_scheme *s)
     oq_json_set(json, "weight", oq_json_new_string(s->weight->name));
     oq_json_set(json, "act", oq_json_new_string(s->act ? s->act->label : NULL));
     oq_json_set(json, "act_scale", oq_json_new_string(oq_act_scale_name(s->act_scale)));
+    if (s->act_min_rows) oq_json_set(json, "act_min_rows", oq_json_new_int(s->act_min_rows));
     return json;
 }
 
@@ -194,13 +195,15 @@ static void make_row(const group *g, row *out)
     const oq_linear *l = g->first->linear;
     const oq_scheme *s = &l->spec.scheme;
     const size_t size = sizeof out->cells[0];
+    char from[32];
     out->cells[1][0] = '\0';
+    oq_act_describe_from(from, sizeof from, s->act_min_rows);
     snprintf(out->cells[0], size, "%s", g->pattern);
     if (g->count > 1) snprintf(out->cells[1], size, "x%zu", g->count);
     snprintf(out->cells[2], size, "%lldx%lld", (long long)l->spec.n, (long long)l->spec.k);
     if (s->act)
-        snprintf(out->cells[3], size, "%s / %s %s", s->weight->name, s->act->label,
-                 oq_act_scale_name(s->act_scale));
+        snprintf(out->cells[3], size, "%s / %s %s%s", s->weight->name, s->act->label,
+                 oq_act_scale_name(s->act_scale), from);
     else
         snprintf(out->cells[3], size, "%s", s->weight->name);
     int at = snprintf(out->cells[4], size, "%s", l->kernel->name);

@@ -38,6 +38,7 @@ void oq_part_scheme(const oq_part_source *part, oq_scheme *out)
     *out = (oq_scheme){.weight = part->format,
                        .act = part->act,
                        .act_scale = part->act_scale,
+                       .act_min_rows = part->act_min_rows,
                        .smooth = part->plane[OQ_PLANE_SMOOTH].tensor != NULL,
                        .order = part->plane[OQ_PLANE_ORDER].tensor != NULL,
                        .rotate = part->rotate,

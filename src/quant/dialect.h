@@ -25,7 +25,7 @@ typedef struct oq_part_source { /* one part of one layer as it stands in the fil
     const oq_format *format;    /* canonical format of its planes */
     const oq_dtype *act;        /* NULL: weight only */
     oq_act_scale act_scale;
-    int32_t rotate, rank; /* oq_scheme's; smooth and order are there where their planes are */
+    int32_t act_min_rows, rotate, rank; /* oq_scheme's; smooth and order are there where their planes are */
     float outlier, shift;
     oq_plane_source plane[OQ_N_PLANES]; /* one that the format does not have claims its tensor alone */
     oq_plane_source bias; /* f32 [n] out of a stored bias in another order; tensor NULL: "name.bias" is read as it is */

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MATMUL_ROWS = 32 }; /* of all of x: the producer multiplies fewer in floats */
+
 extern const oq_method oq_method_sdnq;
 
 static bool detect(const oq_method *named, const oq_ckpt *ckpt)
@@ -337,6 +339,7 @@ static void fill(const layer *l, oq_part_source *out)
     if (multiplies_codes(l)) {
         out->act = type->is_e4m3 || type->is_e5m2 ? &oq_dtype_f8_e4m3 : &oq_dtype_i8;
         out->act_scale = has_zero_inputs(l) ? OQ_ACT_DYNAMIC_LEAST : OQ_ACT_DYNAMIC_TOKEN;
+        out->act_min_rows = MATMUL_ROWS;
     }
 }
 

@@ -28,6 +28,11 @@ bool oq_around_needs_whole(const oq_scheme *scheme)
     return scheme->outlier > 0 || scheme->act_scale == OQ_ACT_DYNAMIC_NVFP4;
 }
 
+bool oq_around_is_plain(const oq_scheme *scheme, int64_t rows)
+{
+    return !scheme->act || rows < scheme->act_min_rows;
+}
+
 void oq_around_look(oq_around_whole *out, uint8_t *outlier, const oq_scheme *scheme, const float *x,
                     int64_t m, int64_t k)
 {

@@ -19,6 +19,8 @@ typedef struct oq_around_whole {
 bool oq_around_needs_whole(const oq_scheme *scheme);
 /* Looks at x, whose rows are as oq_around_row leaves them ([m, k] without gaps). `outlier` has k bytes. */
 void oq_around_look(oq_around_whole *out, uint8_t *outlier, const oq_scheme *scheme, const float *x, int64_t m, int64_t k);
+/* Is x of so many rows multiplied as it is? */
+bool oq_around_is_plain(const oq_scheme *scheme, int64_t rows);
 /* A row becomes what its codes and scales say; columns of outliers stay. codes and scales have k places. */
 void oq_around_quantize(float *row, const oq_scheme *scheme, const oq_around_whole *whole, float static_scale, int64_t k,
                         uint8_t *codes, float *scales);

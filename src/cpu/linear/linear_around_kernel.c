@@ -36,14 +36,14 @@ bool oq_around_accepts(const oq_linear_spec *spec, uint64_t need)
     return !oq_scheme_is_bare(s) || (s->act && !s->weight->element && !find(spec, need)->need);
 }
 
-/* The product alone. Rows come to it quantized already where their treatment saw all of x, and where the reference alone takes them
- * otherwise. */
+/* The product alone. Rows come to it quantized already where their treatment saw all of x, where few of them are not quantized, and
+ * where the reference alone takes them otherwise. */
 static oq_linear_spec bare_spec(const oq_linear_spec *spec, uint64_t need)
 {
     const oq_scheme *const s = &spec->scheme;
     const oq_linear_spec plain = {.scheme = {.weight = s->weight}, .n = spec->n, .k = spec->k};
     oq_linear_spec bare = plain;
-    if (oq_around_needs_whole(s)) return plain;
+    if (oq_around_needs_whole(s) || s->act_min_rows) return plain;
     bare.scheme.act = s->act, bare.scheme.act_scale = s->act_scale;
     return find(&bare, need)->need ? bare : plain;
 }
@@ -231,7 +231,8 @@ static void run_chunk(oq_device *device, job *j)
     oq_pool_run(device->pool, j->rows, prepare_row, j);
     if (oq_around_needs_whole(&j->spec->scheme))
         oq_around_look(&j->whole, j->outlier, &j->spec->scheme, j->x, j->rows, k);
-    if (p->quantizes) oq_pool_run(device->pool, j->rows, quantize_row, j);
+    if (p->quantizes && !oq_around_is_plain(&j->spec->scheme, j->args->x.rows))
+        oq_pool_run(device->pool, j->rows, quantize_row, j);
     if (!rank) {
         multiply(device, j, p->kernel, &p->bare, 0, j->args->bias, x,
                  oq_tensor_rows(j->args->y, j->first, j->rows));

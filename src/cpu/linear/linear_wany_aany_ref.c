@@ -158,7 +158,7 @@ static void ref_run(oq_device *device, const oq_linear_args *args)
     job.planes = oq_linear_planes(args->spec, args->packed);
     oq_pool_run(device->pool, job.m, take_row, &job);
     oq_around_look(&job.whole, job.outlier, &args->spec->scheme, job.x, job.m, job.k);
-    oq_pool_run(device->pool, job.m, activate_row, &job);
+    if (!oq_around_is_plain(&args->spec->scheme, job.m)) oq_pool_run(device->pool, job.m, activate_row, &job);
     oq_pool_run(device->pool, job.n_tasks, multiply, &job);
 }
 

@@ -20,7 +20,8 @@ bool oq_cuda_is_bare(const oq_scheme *s)
 {
     return !(s->shift > 0.0f || s->shift < 0.0f) && !s->smooth && !s->order && s->rotate == 0 &&
            s->rank == 0 && !(s->outlier > 0.0f) && s->act_scale != OQ_ACT_DYNAMIC_NVFP4 &&
-           s->act_scale != OQ_ACT_DYNAMIC_ZERO && s->act_scale != OQ_ACT_DYNAMIC_LEAST;
+           s->act_scale != OQ_ACT_DYNAMIC_ZERO && s->act_scale != OQ_ACT_DYNAMIC_LEAST &&
+           s->act_min_rows == 0;
 }
 
 static bool needs_whole(const oq_scheme *s)
@@ -48,6 +49,7 @@ static bool accepts(const oq_linear_spec *spec)
 {
     const oq_linear_spec bare = bare_spec(spec);
     return spec->n > 0 && spec->k > 0 && !oq_cuda_is_bare(&spec->scheme) &&
+           spec->scheme.act_min_rows == 0 && /* no kernel here leaves few rows as they are */
            (size_t)spec->k * sizeof(float) <= OQ_CU_AROUND_SHARED && find_bare(&bare, 80);
 }
 

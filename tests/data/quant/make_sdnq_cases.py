@@ -89,3 +89,10 @@ write("matmul_uint8", {"uint8_codes": (32, 64), "int8_codes": (32, 64), "uint7_p
 write("float8_e5m2", {"groups": (16, 256), "rows": (16, 96)}, weights_dtype="float8_e5m2",
       modules_quant_config={"groups": {"group_size": 128}, "rows": {"group_size": -1}})
 write("matmul_e5m2", {"codes": (32, 64)}, x_rows=32, weights_dtype="float8_e5m2", use_quantized_matmul=True)
+few = {"x_rows": 5, "use_quantized_matmul": True}
+write("matmul_few", {"int8_codes": (32, 64), "int8_svd": (48, 64), "int6_packed": (32, 64)}, weights_dtype="int8",
+      modules_dtype_dict={"int6": ["int6_packed"]}, modules_quant_config={"int8_svd": {"use_svd": True, "svd_rank": 8}}, **few)
+write("matmul_few31", {"int8_codes": (32, 64)}, weights_dtype="int8", x_rows=31, use_quantized_matmul=True)
+write("matmul_few_uint8", {"uint8_codes": (32, 64), "uint4_rows": (48, 64)}, weights_dtype="uint8", group_size=-1,
+      quantized_matmul_dtype="uint8", modules_dtype_dict={"uint4": ["uint4_rows"]}, **few)
+write("matmul_few_fp8", {"fp8_codes": (32, 64)}, weights_dtype="float8_e4m3fn", **few)
