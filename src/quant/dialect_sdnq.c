@@ -253,12 +253,34 @@ static oq_status refuse_unknown(const layer *l)
                    other->name, l->name);
 }
 
-/* Does the producer multiply the codes themselves? What has groups it quantizes anew for its product, or not, as the user
- * likes: those are read as what is stored. */
+/* Codes that lie in runs of bytes, or that no element of their own is for: not those that the producer transposes. */
+static bool is_packed(const layer *l)
+{
+    return l->words.type.bits < 8 || (l->words.type.exponent && !l->words.type.is_e5m2);
+}
+
+static bool is_float(const layer *l)
+{
+    return l->words.type.is_e4m3 || l->words.type.exponent;
+}
+
+/* Rows that the producer quantizes anew for its product (re_quantize_for_matmul): of another kind than the activations, floats
+ * without a sign, and packed floats that are as wide or reach further (all of five bits of exponent do). */
+static bool is_made_anew(const layer *l)
+{
+    const oq_sdnq_type *t = &l->words.type;
+    const char *type = l->words.matmul;
+    const bool as_float = strncmp(type, "f", 1) == 0,
+               as_half = strcmp(type, "float16") == 0 || strcmp(type, "fp16") == 0;
+    if (is_float(l) != as_float) return true;
+    return t->exponent && !t->is_e5m2 && (t->has_zero || t->exponent == 5 || (t->bits == 8 && !as_half));
+}
+
+/* Does the producer multiply the codes themselves? What has groups, and rows as above, it quantizes anew for its product, or not,
+ * as the user likes: those are read as what is stored. */
 static bool multiplies_codes(const layer *l)
 {
-    return l->words.matmul &&
-           (l->across || (l->groups == 1 && l->words.type.bits < 8 && !l->words.type.exponent));
+    return l->words.matmul && (l->across || (l->groups == 1 && is_packed(l) && !is_made_anew(l)));
 }
 
 /* Activations with a zero point of their own. */
@@ -269,9 +291,19 @@ static bool has_zero_inputs(const layer *l)
 
 static oq_status check_matmul(const layer *l)
 {
-    const bool floats = l->words.type.is_e4m3 || l->words.type.is_e5m2;
-    const char *type = l->words.matmul, *as = floats ? "float8_e4m3fn" : "int8";
-    if (!multiplies_codes(l) || strcmp(type, as) == 0 || (!floats && has_zero_inputs(l))) return OQ_OK;
+    const char *type = l->words.matmul, *as = is_float(l) ? "float8_e4m3fn" : "int8";
+    if (type && !l->groups && !is_made_anew(l))
+        return oq_fail(
+            l->env, OQ_E_UNSUPPORTED,
+            "layer '%s' has one scale for all and is multiplied by activations of %s, which is not in "
+            "this build yet; a scale for each row is",
+            l->name, type);
+    if (!multiplies_codes(l)) return OQ_OK;
+    if (is_float(l) && l->words.type.mantissa > 3)
+        return oq_fail(l->env, OQ_E_UNSUPPORTED,
+                       "layer '%s' of %s is rounded to %s for its product, which is not in this build yet",
+                       l->name, l->words.type_name, type);
+    if (strcmp(type, as) == 0 || (!is_float(l) && has_zero_inputs(l))) return OQ_OK;
     return oq_fail(l->env, OQ_E_UNSUPPORTED,
                    "layer '%s' of %s is multiplied by activations of %s, which is not in this build yet; "
                    "int8, uint8 and "
@@ -337,7 +369,7 @@ static void fill(const layer *l, oq_part_source *out)
         out->plane[OQ_PLANE_ZERO].tensor = l->zero;
     }
     if (multiplies_codes(l)) {
-        out->act = type->is_e4m3 || type->is_e5m2 ? &oq_dtype_f8_e4m3 : &oq_dtype_i8;
+        out->act = is_float(l) ? &oq_dtype_f8_e4m3 : &oq_dtype_i8;
         out->act_scale = has_zero_inputs(l) ? OQ_ACT_DYNAMIC_LEAST : OQ_ACT_DYNAMIC_TOKEN;
         out->act_min_rows = MATMUL_ROWS;
     }
@@ -352,10 +384,10 @@ static oq_status check_layer(layer *l)
     OQ_TRY(need(l, l->scale, "scale"));
     OQ_TRY(refuse_unknown(l));
     OQ_TRY(check_scale_shape(l));
+    OQ_TRY(check_matmul(l));
     OQ_TRY(check_codes(l));
     OQ_TRY(check_numbers(l, l->scale, true));
     OQ_TRY(check_zero(l));
-    OQ_TRY(check_matmul(l));
     l->of_format = format_columns(l);
     if (l->of_format >= 0) return OQ_OK;
     return oq_fail(l->env, OQ_E_UNSUPPORTED,

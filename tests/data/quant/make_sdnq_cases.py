@@ -96,3 +96,9 @@ write("matmul_few31", {"int8_codes": (32, 64)}, weights_dtype="int8", x_rows=31,
 write("matmul_few_uint8", {"uint8_codes": (32, 64), "uint4_rows": (48, 64)}, weights_dtype="uint8", group_size=-1,
       quantized_matmul_dtype="uint8", modules_dtype_dict={"uint4": ["uint4_rows"]}, **few)
 write("matmul_few_fp8", {"fp8_codes": (32, 64)}, weights_dtype="float8_e4m3fn", **few)
+packed = ["float6_e3m2fn", "float7_e3m3fn", "float7_e4m2fn", "float5_e2m2fn", "float4_e2m1fn", "float3_e1m1fn", "float6_e2m3fn", "float5_e1m3fn"]
+as_packed = {"weights_dtype": packed[0], "group_size": -1, "use_quantized_matmul": True, "modules_dtype_dict": {t: [f"l_{t}"] for t in packed[1:]}}
+write("matmul_floats", {f"l_{t}": (32, 64) for t in packed}, x_rows=32, **as_packed)
+write("matmul_floats_few", {f"l_{t}": (32, 64) for t in packed[:5]}, x_rows=5, **as_packed)
+write("matmul_floats_own", {"six": (32, 128), "seven": (32, 128)}, x_rows=40, weights_dtype="float6_e3m2fn", use_quantized_matmul=True,
+      modules_dtype_dict={"float7_e3m3fn": ["seven"]})

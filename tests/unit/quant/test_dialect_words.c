@@ -153,6 +153,62 @@ static void test_sdnq_refusals(void **state)
            "tensor 'a.scale_2' changes what layer 'a' computes, in a way that is not in this build yet");
 }
 
+static const struct multiplied {
+    const char *type, *by;
+    int bits;
+    int64_t scales;
+    const oq_dtype *act;
+    const char *refused;
+} multiplied[] = {
+    {"float4_e2m1fn", "float8_e4m3fn", 4, 32, &oq_dtype_f8_e4m3, NULL},
+    {"float4_e2m1fn", "int8", 4, 32, NULL, NULL}, /* made anew */
+    {"int4", "int8", 4, 32, &oq_dtype_i8, NULL},
+    {"int4", "float8_e4m3fn", 4, 32, NULL, NULL},
+    {"float7_e5m1fn", "fp8", 7, 32, NULL, NULL}, /* beyond 448 */
+    {"float4_e2m1fn", "float16", 4, 32, NULL,
+     "layer 'a' of float4_e2m1fn is multiplied by activations of float16, which is not in this build yet; "
+     "int8, "
+     "uint8 and float8_e4m3fn of weights of their kind are"},
+    {"float7_e2m4fn", "fp8", 7, 32, NULL,
+     "layer 'a' of float7_e2m4fn is rounded to float8_e4m3fn for its product, which is not in this build "
+     "yet"},
+    {"int4", "int8", 4, 1, NULL,
+     "layer 'a' has one scale for all and is multiplied by activations of int8, which is not in this build "
+     "yet; a "
+     "scale for each row is"},
+};
+
+/* What it multiplies as codes: rows of packed floats by e4m3, from 32 rows of x on. */
+static void test_sdnq_matmul(void **state)
+{
+    static float rows[32];
+    world *w = *state;
+    for (int i = 0; i < 32; i++) rows[i] = 0.5f;
+    for (size_t i = 0; i < OQ_COUNT(multiplied); i++) {
+        const struct multiplied *m = &multiplied[i];
+        oq_part_source part = {0};
+        bool found = false;
+        char config[300];
+        memory_ckpt_init(&w->ckpt);
+        memory_ckpt_add(&w->ckpt, "a.weight", &oq_dtype_u8, codes, m->bits == 4 ? 512 : 128,
+                        m->bits == 4 ? -1 : 7);
+        memory_ckpt_add(&w->ckpt, "a.scale", &oq_dtype_f32, rows, m->scales, 1);
+        snprintf(config, sizeof config,
+                 SDNQ("\"sdnq_version\": \"0.2.8\", \"use_quantized_matmul\": true, "
+                      "\"weights_dtype\": \"%s\", \"quantized_matmul_dtype\": \"%s\""),
+                 m->type, m->by);
+        const oq_status st = world_locate(w, config, 32, 32, &part, &found);
+        if (m->refused) {
+            assert_int_equal(st, OQ_E_UNSUPPORTED);
+            assert_string_equal(oq_env_error(w->env), m->refused);
+            continue;
+        }
+        if (st != OQ_OK) fail_msg("%s by %s: %s", m->type, m->by, oq_env_error(w->env));
+        assert_ptr_equal(part.act, m->act);
+        assert_int_equal(part.act_min_rows, m->act ? 32 : 0);
+    }
+}
+
 /* ---- HQQ --------------------------------------------------------------------------------------------------- */
 
 static int32_t nbits = 4, group = K, axis = 1;
@@ -216,6 +272,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sdnq_types, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_sdnq_lists, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_sdnq_refusals, setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_sdnq_matmul, setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_hqq, setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

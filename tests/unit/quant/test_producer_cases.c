@@ -35,6 +35,7 @@ static const struct {
     {"autoround/mx", 1e-6},
     {"autoround/nvfp4", 1e-6},
     {"sdnq/matmul_few", 1e-6}, /* not quantized below 32 rows */
+    {"sdnq/matmul_floats_few", 1e-6},
     {"sdnq/matmul", 4e-3}, /* a quotient there: a code may be the next one */
     {"sdnq/", 1e-6},
     {"hqq/", 1e-6},
