@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,8 +88,6 @@ oq_status oq_file_read(oq_env *env, const char *path, size_t max_bytes, char **o
     else
         st = read_all(env, path, fd, text, n);
     close(fd);
-    const char *stand_in = st == OQ_OK ? oq_file_stand_in(text, n) : NULL;
-    if (stand_in) st = oq_fail(env, OQ_E_FORMAT, "%s: %s", path, stand_in);
     if (st != OQ_OK) {
         oq_free(env, text);
         return st;
@@ -97,6 +96,73 @@ oq_status oq_file_read(oq_env *env, const char *path, size_t max_bytes, char **o
     *out = text;
     *out_bytes = n;
     return OQ_OK;
+}
+
+oq_status oq_file_read_fetched(oq_env *env, const char *path, size_t max_bytes, char **out, size_t *out_bytes)
+{
+    OQ_TRY(oq_file_read(env, path, max_bytes, out, out_bytes));
+    const char *stand_in = oq_file_stand_in(*out, *out_bytes);
+    if (!stand_in) return OQ_OK;
+    oq_free(env, *out);
+    *out = NULL;
+    return oq_fail(env, OQ_E_FORMAT, "%s: %s", path, stand_in);
+}
+
+/* FNV-1a 64 with words of eight bytes; the halves change places, since products carry upwards alone. */
+static uint64_t hash_word(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 0x100000001b3u;
+    return hash << 32 | hash >> 32;
+}
+
+static uint64_t hash_bytes(uint64_t hash, const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i += 8) {
+        uint64_t word = 0;
+        for (size_t k = 0; k < 8 && i + k < n; k++) word |= (uint64_t)bytes[i + k] << 8 * k;
+        hash = hash_word(hash, word);
+    }
+    return hash;
+}
+
+enum { HASH_BLOCK = 16384, HASH_BLOCKS = 32, HASH_WHOLE = 16 << 20 };
+
+/* n bytes at `at` into the hash. */
+static bool hash_block(int fd, size_t at, size_t n, uint64_t *hash)
+{
+    uint8_t block[HASH_BLOCK];
+    while (n) {
+        size_t have = 0;
+        const size_t want = n < sizeof block ? n : sizeof block;
+        while (have < want) {
+            const ssize_t got = pread(fd, block + have, want - have, (off_t)(at + have));
+            if (got < 0 && errno == EINTR) continue;
+            if (got == 0) errno = EIO; /* became shorter */
+            if (got <= 0) return false;
+            have += (size_t)got;
+        }
+        *hash = hash_bytes(*hash, block, want);
+        at += want, n -= want;
+    }
+    return true;
+}
+
+oq_status oq_file_sample_hash(oq_env *env, const char *path, char out[17])
+{
+    int fd = -1;
+    size_t n = 0;
+    OQ_TRY(open_regular(env, path, &fd, &n));
+    uint64_t hash = hash_word(0xcbf29ce484222325u, n);
+    bool ok = true;
+    if (n <= HASH_WHOLE)
+        ok = hash_block(fd, 0, n, &hash);
+    else
+        for (size_t i = 0; ok && i < HASH_BLOCKS; i++)
+            ok = hash_block(fd, (n - HASH_BLOCK) / (HASH_BLOCKS - 1) * i, HASH_BLOCK, &hash);
+    const oq_status st = ok ? OQ_OK : fail_errno(env, path, "cannot be read");
+    close(fd);
+    snprintf(out, 17, "%016" PRIx64, hash);
+    return st;
 }
 
 oq_status oq_file_map(oq_env *env, const char *path, oq_mapping *out)

@@ -7,9 +7,13 @@
 /* Do these bytes, a file's first, say that something else came in its place when it was downloaded: a Git LFS pointer, a web
  * page? The end of a sentence about the file; NULL: no. */
 const char *oq_file_stand_in(const void *bytes, size_t n);
-/* Whole file, terminated by a NUL that is not counted; more than max_bytes is OQ_E_FORMAT naming both numbers, and so is one
- * that something else stands in for. */
+/* Whole file, terminated by a NUL that is not counted; more than max_bytes is OQ_E_FORMAT naming both numbers. */
 oq_status oq_file_read(oq_env *env, const char *path, size_t max_bytes, char **out, size_t *out_bytes);
+/* The same of a kind that people download; OQ_E_FORMAT also where something else stands in for it. */
+oq_status oq_file_read_fetched(oq_env *env, const char *path, size_t max_bytes, char **out,
+                               size_t *out_bytes);
+/* 16 hex digits of the file's size and its bytes: all of a small one's, of a large one's blocks at even distances. */
+oq_status oq_file_sample_hash(oq_env *env, const char *path, char out[17]);
 
 /* ---- files as memory (file_map.c) ---------------------------------------------------------------------- */
 
@@ -21,7 +25,8 @@ typedef struct oq_mapping {
 } oq_mapping;
 oq_status oq_file_map(oq_env *env, const char *path,
                       oq_mapping *out); /* read-only; a directory is an error */
-oq_status oq_file_map_fd(oq_env *env, const char *path, int fd, size_t bytes, oq_mapping *out); /* bytes > 0 */
+oq_status oq_file_map_fd(oq_env *env, const char *path, int fd, size_t bytes,
+                         oq_mapping *out); /* bytes > 0 */
 void oq_file_unmap(oq_mapping *mapping);
 /* OQ_E_IO, with a sentence in place of any other, where a file that is mapped in `env`, or was and nobody has asked since, was
  * written to in the meantime or lost bytes (oq_env_file_lost): to be asked before anything that came out of it is handed on. A

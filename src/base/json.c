@@ -126,7 +126,7 @@ oq_status oq_json_parse_file(oq_env *env, const char *path, size_t max_bytes, oq
     char *text = NULL;
     size_t n = 0;
     *out = NULL;
-    OQ_TRY(oq_file_read(env, path, max_bytes, &text, &n));
+    OQ_TRY(oq_file_read_fetched(env, path, max_bytes, &text, &n));
     const oq_status st = oq_json_parse(env, text, n, path, out);
     oq_free(env, text);
     return st;

@@ -344,7 +344,7 @@ static oq_status parse_file(oq_env *env, const char *path, oq_json **out)
 {
     char *text = NULL;
     size_t n = 0;
-    OQ_TRY(oq_file_read(env, path, MAX_FILE_BYTES, &text, &n));
+    OQ_TRY(oq_file_read_fetched(env, path, MAX_FILE_BYTES, &text, &n));
     const oq_status st = parse_config(env, text, n, path, out);
     oq_free(env, text);
     OQ_TRY(st);

@@ -71,7 +71,7 @@ oq_status oq_inspect_picture(oq_env *env, const char *path, oq_report **out)
     oq_json *run = NULL;
     oq_strbuf text;
     oq_strbuf_init(&text, env);
-    oq_status st = oq_file_read(env, path, (size_t)512 << 20, &bytes, &n);
+    oq_status st = oq_file_read_fetched(env, path, (size_t)512 << 20, &bytes, &n);
     if (st == OQ_OK) st = oq_image_decode(env, bytes, n, path, &image);
     if (st == OQ_OK) st = find_text(env, bytes, n, path, "parameters", &parameters);
     if (st == OQ_OK) st = find_text(env, bytes, n, path, "omniq", &remembered);

@@ -93,7 +93,7 @@ oq_status oq_image_read(oq_env *env, const char *path, oq_image *out)
 {
     char *bytes = NULL;
     size_t n = 0;
-    OQ_TRY(oq_file_read(env, path, OQ_IMAGE_MAX_BYTES, &bytes, &n));
+    OQ_TRY(oq_file_read_fetched(env, path, OQ_IMAGE_MAX_BYTES, &bytes, &n));
     const oq_status st = oq_image_decode(env, bytes, n, path, out);
     oq_free(env, bytes);
     return st;
@@ -103,7 +103,7 @@ oq_status oq_image_read_text(oq_env *env, const char *path, const char *key, cha
 {
     char *bytes = NULL;
     size_t n = 0;
-    OQ_TRY(oq_file_read(env, path, OQ_IMAGE_MAX_BYTES, &bytes, &n));
+    OQ_TRY(oq_file_read_fetched(env, path, OQ_IMAGE_MAX_BYTES, &bytes, &n));
     const oq_status st = oq_image_decode_text(env, bytes, n, path, key, out);
     oq_free(env, bytes);
     return st;

@@ -225,7 +225,7 @@ oq_status oq_png_read(oq_env *env, const char *path, oq_image *out)
     char *bytes = NULL;
     size_t n = 0;
     *out = (oq_image){0};
-    OQ_TRY(oq_file_read(env, path, MAX_FILE_BYTES, &bytes, &n));
+    OQ_TRY(oq_file_read_fetched(env, path, MAX_FILE_BYTES, &bytes, &n));
     const oq_status st = oq_png_decode(env, bytes, n, path, out);
     oq_free(env, bytes);
     return st;
@@ -236,7 +236,7 @@ oq_status oq_png_read_text(oq_env *env, const char *path, const char *key, char 
     char *bytes = NULL;
     size_t n = 0;
     *out = NULL;
-    OQ_TRY(oq_file_read(env, path, MAX_FILE_BYTES, &bytes, &n));
+    OQ_TRY(oq_file_read_fetched(env, path, MAX_FILE_BYTES, &bytes, &n));
     const oq_status st = oq_png_decode_text(env, bytes, n, path, key, out);
     oq_free(env, bytes);
     return st;

@@ -145,7 +145,7 @@ static oq_status open_sentencepiece(oq_env *env, oq_tokenizer_file *file)
     oq_strbuf_init(&text, env);
     oq_status st = folder ? OQ_OK : oq_fail(env, OQ_E_NOMEM, "%s: no memory", file->path);
     if (st == OQ_OK) st = read_config(env, folder, &config);
-    if (st == OQ_OK) st = oq_file_read(env, file->path, MAX_BYTES, &bytes, &n);
+    if (st == OQ_OK) st = oq_file_read_fetched(env, file->path, MAX_BYTES, &bytes, &n);
     int64_t extra = oq_json_int(oq_json_get(config, "extra_ids"), T5_EXTRA_IDS);
     if (extra < 0 || extra > MAX_EXTRA_IDS) extra = T5_EXTRA_IDS;
     if (st == OQ_OK)
@@ -167,8 +167,8 @@ static oq_status open_vocab_merges(oq_env *env, const char *folder, const char *
     oq_strbuf text;
     oq_strbuf_init(&text, env);
     oq_status st = read_config(env, folder, &config);
-    if (st == OQ_OK) st = oq_file_read(env, file->path, MAX_BYTES, &vocab, &n);
-    if (st == OQ_OK) st = oq_file_read(env, merges_path, MAX_BYTES, &merges, &n);
+    if (st == OQ_OK) st = oq_file_read_fetched(env, file->path, MAX_BYTES, &vocab, &n);
+    if (st == OQ_OK) st = oq_file_read_fetched(env, merges_path, MAX_BYTES, &merges, &n);
     if (st == OQ_OK) st = oq_vocab_merges_to_json(env, folder, vocab, merges, config, &text);
     if (st == OQ_OK) take_text(file, &text);
     oq_strbuf_deinit(&text);
@@ -195,7 +195,7 @@ static oq_status open_folder(oq_env *env, const char *folder, oq_tokenizer_file 
                              *const merges[] = {"merges.txt"},
                              *const models[] = {"spiece.model", "sentencepiece.model", "tokenizer.model"};
     file->path = find_in_folder(env, folder, whole, OQ_COUNT(whole));
-    if (file->path) return oq_file_read(env, file->path, MAX_BYTES, &file->text, &file->n);
+    if (file->path) return oq_file_read_fetched(env, file->path, MAX_BYTES, &file->text, &file->n);
     file->path = find_in_folder(env, folder, models, OQ_COUNT(models));
     if (file->path) return open_sentencepiece(env, file);
     file->path = find_in_folder(env, folder, vocab, OQ_COUNT(vocab));
@@ -206,7 +206,7 @@ static oq_status open_folder(oq_env *env, const char *folder, oq_tokenizer_file 
     } else { /* the sentence names the file that is looked for first */
         oq_free(env, file->path);
         file->path = oq_path_join(env, folder, whole[0]);
-        st = file->path ? oq_file_read(env, file->path, MAX_BYTES, &file->text, &file->n) : OQ_OK;
+        st = file->path ? oq_file_read_fetched(env, file->path, MAX_BYTES, &file->text, &file->n) : OQ_OK;
     }
     oq_free(env, second);
     return st;
@@ -221,7 +221,7 @@ oq_status oq_tokenizer_file_open(oq_env *env, const char *path, oq_tokenizer_fil
     if (!out->path) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", path);
     if (n > 6 && strcmp(path + n - 6, ".model") == 0)
         return finish_open(env, out, open_sentencepiece(env, out));
-    return finish_open(env, out, oq_file_read(env, path, MAX_BYTES, &out->text, &out->n));
+    return finish_open(env, out, oq_file_read_fetched(env, path, MAX_BYTES, &out->text, &out->n));
 }
 
 oq_status oq_tokenizer_file_parse(oq_env *env, const char *name, const char *text, size_t n,

@@ -91,6 +91,10 @@ another_size
 fresh; sed 's/<|im_end|>/<|im_stop|>/g' "$model/tokenizer/tokenizer.json" > m/tokenizer/tokenizer.json
 expect 1 "the tokenizer has no token '<|im_end|>', which the template around prompts needs" generate -m m -p x $quick
 
+# a prompt is nobody's download
+printf '<!-- neon sign -->\nversion https://git-lfs\n' > mark.txt
+expect 0 '' generate -m "$model" --prompt-file mark.txt $quick -q -o mark.png
+
 # what is asked for without effect, what is no text, what is no weight file
 printf 'a red ring\0and more\n' > zero.txt
 expect 2 'zero.txt: is no text, byte 10 is zero' generate -m "$model" --prompt-file zero.txt $quick
