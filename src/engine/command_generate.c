@@ -173,9 +173,9 @@ static oq_status prepare(run *r)
         OQ_TRY(oq_output_probe(r->env, trace));
         OQ_TRY(oq_trace_new(r->env, oq_options_text(r->options, "trace-keys", NULL), &r->trace));
     }
-    if (r->remembered) oq_metadata_check(r->env, r->remembered, r->model);
+    if (r->remembered) OQ_TRY(oq_metadata_check(r->env, r->remembered, r->model, r->options));
     if (oq_options_flag(r->options, "no-metadata")) return OQ_OK;
-    return oq_metadata_new(r->env, r->model, r->options, &r->request, &r->metadata);
+    return oq_metadata_new(r->env, r->model, r->options, &r->request, false, &r->metadata);
 }
 
 /* ---- the work and its files ---------------------------------------------------------------------------- */

@@ -35,7 +35,7 @@ struct oq_model {
     oq_ckpt               **ckpts;   /* per component of the pipeline; closed after load; NULL entries for dummy */
     size_t                  n_ckpts;
     oq_folder_component    *files;   /* per component: what stands beside a file or folder given for it alone; zero: none */
-    oq_json                *hashes;  /* {"transformer/model.safetensors": header hash} for metadata */
+    oq_json                *hashes;  /* {"transformer/model.safetensors": "HEADER-DATA"} for metadata: oq_file_sample_hash */
     const oq_backend       *backend;
     oq_device              *device;
     const oq_pipeline_type *type;

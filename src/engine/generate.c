@@ -135,7 +135,7 @@ static oq_status remember(oq_env *env, const oq_model *model, const oq_options *
 {
     oq_metadata *metadata = NULL;
     if (oq_options_flag(options, "no-metadata")) return OQ_OK;
-    OQ_TRY(oq_metadata_new(env, model, options, request, &metadata));
+    OQ_TRY(oq_metadata_new(env, model, options, request, true, &metadata));
     oq_status st = oq_new(env, 2 * (size_t)media->count, sizeof *media->texts, "metadata", &media->texts);
     for (int i = 0; st == OQ_OK && i < media->count; i++)
         st = oq_metadata_texts(metadata, i, media->seeds[i], &media->texts[2 * i], &media->texts[2 * i + 1]);

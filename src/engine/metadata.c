@@ -1,6 +1,6 @@
 /* metadata.c -- what a picture remembers about its run, in the words of other tools ("parameters") and in
  * ours
- * ("omniq": every option, the effective request, hashes of the model files' headers), and the way back. */
+ * ("omniq": every option, the effective request, hashes of the files), and the way back. */
 #include "engine/command.h"
 
 #include "base/names.h"
@@ -15,6 +15,8 @@ struct oq_metadata {
     const oq_request *request;
     oq_arena arena;
     oq_json *options;       /* as given, without what belongs to one machine or one output */
+    oq_json *inputs;        /* hashes of files that options name */
+    bool bare;              /* names without any folder */
     const char *model_name; /* without folders that only this machine has */
 };
 
@@ -23,21 +25,27 @@ static oq_status collect_options(oq_metadata *m, const oq_options *options)
 {
     const oq_pipeline_type *family = m->model->type;
     oq_json *all = oq_options_to_json(options);
-    oq_status st = oq_remembered_options(&m->arena, family, m->model->given, false, m->options);
-    if (st == OQ_OK) st = oq_remembered_options(&m->arena, family, all, true, m->options);
+    const oq_remembering r = {&m->arena, family, m->bare, m->inputs};
+    oq_status st = oq_remembered_options(&r, m->model->given, false, m->options);
+    if (st == OQ_OK) st = oq_remembered_options(&r, all, true, m->options);
     oq_json_free(all);
-    if (st == OQ_OK && !(m->model_name = oq_remembered_name(&m->arena, m->model->folder->path)))
+    if (st == OQ_OK && !(m->model_name = oq_remembered_name(&m->arena, m->model->folder->path, m->bare)))
         st = oq_fail(m->env, OQ_E_NOMEM, "metadata: no memory");
     return st;
 }
 
 oq_status oq_metadata_new(oq_env *env, const oq_model *model, const oq_options *options,
-                          const oq_request *request, oq_metadata **out)
+                          const oq_request *request, bool bare, oq_metadata **out)
 {
     oq_metadata *m = NULL;
     *out = NULL;
     OQ_TRY(oq_new(env, 1, sizeof *m, "metadata", &m));
-    *m = (oq_metadata){.env = env, .model = model, .request = request, .options = oq_json_new_object()};
+    *m = (oq_metadata){.env = env,
+                       .model = model,
+                       .request = request,
+                       .options = oq_json_new_object(),
+                       .inputs = oq_json_new_object(),
+                       .bare = bare};
     oq_arena_init(&m->arena, env);
     const oq_status st = collect_options(m, options);
     if (st != OQ_OK) {
@@ -52,6 +60,7 @@ void oq_metadata_free(oq_metadata *m)
 {
     if (!m) return;
     oq_json_free(m->options);
+    oq_json_free(m->inputs);
     oq_arena_deinit(&m->arena);
     oq_free(m->env, m);
 }
@@ -130,6 +139,7 @@ oq_status oq_metadata_texts(const oq_metadata *m, int index, uint64_t seed, char
     oq_json_set(json, "options", effective_options(m, index, seed));
     oq_json_set(json, "index", oq_json_new_int(index));
     oq_json_set(json, "files", oq_json_ref(m->model->hashes));
+    if (oq_json_size(m->inputs)) oq_json_set(json, "inputs", oq_json_ref(m->inputs));
     *parameters = make_parameters(m, index, seed);
     oq_status st = *parameters ? oq_json_dump(m->env, json, OQ_JSON_SORT, omniq)
                                : oq_fail(m->env, OQ_E_NOMEM, "metadata: no memory");
@@ -218,10 +228,45 @@ oq_status oq_metadata_restore(oq_env *env, const char *path, oq_options *options
     return st;
 }
 
-void oq_metadata_check(oq_env *env, const oq_json *remembered, const oq_model *model)
+/* "HEADER-DATA"; pictures of before have HEADER alone. */
+static bool same_hash(const char *before, const char *now)
 {
-    const oq_json *before = oq_json_get(remembered, "files");
-    if (before && !oq_json_equal(before, model->hashes))
+    return before && now && strncmp(before, now, strchr(before, '-') ? strlen(now) + 1 : strlen(before)) == 0;
+}
+
+static bool same_files(const oq_json *before, const oq_json *now)
+{
+    bool same = oq_json_size(before) == oq_json_size(now);
+    for (size_t i = 0; same && i < oq_json_size(before); i++) {
+        const char *key = NULL;
+        const char *hash = oq_json_string(oq_json_member(before, i, &key));
+        same = same_hash(hash, oq_json_string(oq_json_get(now, key)));
+    }
+    return same;
+}
+
+static void check_inputs(oq_env *env, const oq_json *before, const oq_json *now)
+{
+    for (size_t i = 0; i < oq_json_size(before); i++) {
+        const char *key = NULL;
+        const char *was = oq_json_string(oq_json_member(before, i, &key));
+        const char *is = oq_json_string(oq_json_get(now, key));
+        if (was && is && strcmp(was, is) != 0)
+            oq_log(env, OQ_LOG_WARN, "%s is not the file that made the picture: the result may differ", key);
+    }
+}
+
+oq_status oq_metadata_check(oq_env *env, const oq_json *remembered, const oq_model *model,
+                            const oq_options *options)
+{
+    const oq_json *files = oq_json_get(remembered, "files"), *inputs = oq_json_get(remembered, "inputs");
+    oq_metadata *now = NULL;
+    if (files && !same_files(files, model->hashes))
         oq_log(env, OQ_LOG_WARN,
                "the model's files are not those that made the picture: the result may differ");
+    if (!inputs) return OQ_OK;
+    OQ_TRY(oq_metadata_new(env, model, options, NULL, true, &now));
+    check_inputs(env, inputs, now->inputs);
+    oq_metadata_free(now);
+    return OQ_OK;
 }

@@ -60,11 +60,15 @@ typedef struct opening { /* inputs of resolve and plan, one per component of the
 static oq_status note_hashes(oq_env *env, oq_model *model, const char *component, const oq_ckpt *ckpt)
 {
     for (int i = 0; ckpt && i < ckpt->n_files; i++) {
+        char hash[64], data[17];
+        OQ_TRY(oq_file_sample_hash(env, ckpt->files[i].path,
+                                   data)); /* headers are alike where weights are not */
+        snprintf(hash, sizeof hash, "%s-%s", ckpt->files[i].header_hash, data);
         oq_strbuf key;
         oq_strbuf_init(&key, env);
         oq_strbuf_printf(&key, "%s/%s", component, oq_path_leaf(ckpt->files[i].path));
-        const bool ok = !key.failed && oq_json_set(model->hashes, oq_strbuf_text(&key),
-                                                   oq_json_new_string(ckpt->files[i].header_hash));
+        const bool ok =
+            !key.failed && oq_json_set(model->hashes, oq_strbuf_text(&key), oq_json_new_string(hash));
         oq_strbuf_deinit(&key);
         if (!ok) return oq_fail(env, OQ_E_NOMEM, "%s: no memory", ckpt->path);
     }

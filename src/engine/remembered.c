@@ -62,11 +62,13 @@ static bool is_no_name(const char *part)
     return !*part || strcmp(part, ".") == 0 || strcmp(part, "..") == 0;
 }
 
-const char *oq_remembered_name(oq_arena *arena, const char *path)
+const char *oq_remembered_name(oq_arena *arena, const char *path, bool bare)
 {
     const char *name = cached_name(arena, path);
     if (name) return name;
-    if (path[0] != '/' && !climbs(path) && !is_no_name(path)) return oq_arena_strdup(arena, path);
+    /* A name that no file has here ("org/name") means one in the cache. */
+    const bool stays = path[0] != '/' && !climbs(path) && !is_no_name(path);
+    if (stays && !(bare && oq_file_exists(path))) return oq_arena_strdup(arena, path);
     name = last_part(arena, path);
     if (!name || !is_no_name(name)) return name;
     char *real = realpath(path, NULL); /* "-m .": the folder has a name */
@@ -85,12 +87,27 @@ static size_t file_length(const oq_option_info *row, const char *text)
     return end > colon + 1 && !*end ? (size_t)(colon - text) : strlen(text);
 }
 
-static const char *portable_name(oq_arena *arena, const oq_option_info *row, const char *text)
+/* What tells the file from another of its name; a folder's files have theirs with the model (oq_model.hashes). */
+static oq_status note_input(const oq_remembering *r, const oq_option_info *row, const char *file,
+                            const char *name)
+{
+    char hash[17];
+    if (!oq_file_exists(file) || oq_file_is_dir(file) || oq_file_is_special(file)) return OQ_OK;
+    OQ_TRY(oq_file_sample_hash(r->arena->env, file, hash));
+    const char *key = oq_arena_printf(r->arena, "%s %s", row->name, oq_path_leaf(name));
+    return key && oq_json_set(r->inputs, key, oq_json_new_string(hash))
+               ? OQ_OK
+               : oq_fail(r->arena->env, OQ_E_NOMEM, "metadata: no memory");
+}
+
+static oq_status portable_name(const oq_remembering *r, const oq_option_info *row, const char *text,
+                               const char **out)
 {
     const size_t n = file_length(row, text);
-    const char *file = oq_arena_strndup(arena, text, n),
-               *name = file ? oq_remembered_name(arena, file) : NULL;
-    return name ? oq_arena_printf(arena, "%s%s", name, text + n) : NULL;
+    const char *file = oq_arena_strndup(r->arena, text, n),
+               *name = file ? oq_remembered_name(r->arena, file, r->bare) : NULL;
+    *out = name ? oq_arena_printf(r->arena, "%s%s", name, text + n) : NULL;
+    return *out ? note_input(r, row, file, name) : oq_fail(r->arena->env, OQ_E_NOMEM, "metadata: no memory");
 }
 
 /* ---- files of settings ----------------------------------------------------------------------------------- */
@@ -108,11 +125,26 @@ static const char *settings_file(const oq_option_info *row, const char *spec)
     return bare && oq_file_exists(spec) ? spec : NULL;
 }
 
+static bool has_recipe(const oq_pipeline_type *family, const char *name)
+{
+    for (const oq_pipeline_recipe *r = family->recipes; r && r->name; r++)
+        if (oq_name_equal(r->name, name)) return true;
+    return false;
+}
+
+static bool some_family_has(const char *recipe)
+{
+    for (size_t i = 0; oq_pipeline_list[i]; i++)
+        if (has_recipe(oq_pipeline_list[i], recipe)) return true;
+    return false;
+}
+
 bool oq_remembered_reads(const oq_option_info *row, const char *text)
 {
     const char *equals = is_component(row) ? strchr(text, '=') : NULL;
     if (equals) return equals[1] == '@';
-    if (strcmp(row->name, "recipe") == 0) return strchr(text, '/') && oq_file_exists(text); /* else a name */
+    if (strcmp(row->name, "recipe") == 0)
+        return !some_family_has(text); /* one of no family is looked for as a file */
     return row->type == OQ_OPTION_SPEC && settings_file(row, text);
 }
 
@@ -145,55 +177,48 @@ static oq_status component_text(oq_arena *arena, const oq_option_info *row, cons
 /* ---- an option ------------------------------------------------------------------------------------------- */
 
 /* One text of an option; what means no file stays as it is: a prompt may begin with '@'. */
-static oq_status portable_text(oq_arena *arena, const oq_option_info *row, const oq_json *value,
+static oq_status portable_text(const oq_remembering *r, const oq_option_info *row, const oq_json *value,
                                oq_json **out)
 {
+    oq_arena *arena = r->arena;
     const char *text = oq_json_string(value), *other = NULL;
     if (text && row && row->type == OQ_OPTION_SPEC) OQ_TRY(settings_text(arena, row, text, &other));
     if (text && row && is_component(row)) OQ_TRY(component_text(arena, row, text, &other));
-    if (text && names_a_file(row)) other = portable_name(arena, row, text);
+    if (text && names_a_file(row)) OQ_TRY(portable_name(r, row, text, &other));
     *out = other ? oq_json_new_string(other) : oq_json_ref(value);
     return *out ? OQ_OK : oq_fail(arena->env, OQ_E_NOMEM, "metadata: no memory");
 }
 
-static oq_status portable_list(oq_arena *arena, const oq_option_info *row, const oq_json *list, oq_json *out)
+static oq_status portable_list(const oq_remembering *r, const oq_option_info *row, const oq_json *list,
+                               oq_json *out)
 {
     for (size_t i = 0; i < oq_json_size(list); i++) {
         oq_json *item = NULL;
-        OQ_TRY(portable_text(arena, row, oq_json_at(list, i), &item));
+        OQ_TRY(portable_text(r, row, oq_json_at(list, i), &item));
         oq_json_append(out, item);
     }
     return OQ_OK;
 }
 
-static bool has_recipe(const oq_pipeline_type *family, const char *name)
-{
-    for (const oq_pipeline_recipe *r = family->recipes; r && r->name; r++)
-        if (oq_name_equal(r->name, name)) return true;
-    return false;
-}
-
-static oq_status put(oq_arena *arena, const oq_pipeline_type *family, const char *key, const oq_json *value,
-                     oq_json *out)
+static oq_status put(const oq_remembering *r, const char *key, const oq_json *value, oq_json *out)
 {
     const oq_option_info *row = oq_option_find("generate", key);
     const char *text = oq_json_string(value), *recipe = NULL;
     oq_json *kept = NULL;
     if (oq_json_type(value) == OQ_JSON_ARRAY) {
         oq_json_set(out, key, kept = oq_json_new_array());
-        return portable_list(arena, row, value, kept);
+        return portable_list(r, row, value, kept);
     }
     /* A recipe of the family has a name; one from a file is a quantization like any other. */
-    if (text && row && strcmp(row->name, "recipe") == 0 && !has_recipe(family, text))
-        OQ_TRY(settings_text(arena, row, text, &recipe));
+    if (text && row && strcmp(row->name, "recipe") == 0 && !has_recipe(r->family, text))
+        OQ_TRY(settings_text(r->arena, row, text, &recipe));
     if (recipe) return oq_json_set(out, "quantization", oq_json_new_string(recipe)), OQ_OK;
-    OQ_TRY(portable_text(arena, row, value, &kept));
+    OQ_TRY(portable_text(r, row, value, &kept));
     oq_json_set(out, key, kept);
     return OQ_OK;
 }
 
-oq_status oq_remembered_options(oq_arena *arena, const oq_pipeline_type *family, const oq_json *all,
-                                bool request, oq_json *out)
+oq_status oq_remembered_options(const oq_remembering *r, const oq_json *all, bool request, oq_json *out)
 {
     for (size_t i = 0; i < oq_json_size(all); i++) {
         const char *key = NULL;
@@ -201,7 +226,7 @@ oq_status oq_remembered_options(oq_arena *arena, const oq_pipeline_type *family,
         const oq_option_info *row = oq_option_find("generate", key);
         const bool of_request = row && strcmp(row->group, "request") == 0;
         if (oq_remembered_never(key) || of_request != request) continue;
-        OQ_TRY(put(arena, family, key, value, out));
+        OQ_TRY(put(r, key, value, out));
     }
     return OQ_OK;
 }

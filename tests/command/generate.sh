@@ -116,6 +116,12 @@ ln -s "$model" toybox
 expect 0 '' generate --from pair_2.png -q -o repeat.png
 expect 0 '' compare repeat.png pair_2.png
 says 'PSNR inf dB'
+run generate --from pair_2.png -o repeat.png
+grep -q 'not those that made' err && fail 'the same files are known again' "$(cat err)" || pass
+rm toybox && cp -R "$model" toybox && chmod -R u+w toybox # another model of that name, its headers alike
+printf XY | dd of=toybox/transformer/diffusion_pytorch_model-00001-of-00002.safetensors bs=1 seek=9000000 conv=notrunc 2> /dev/null
+expect 0 "the model's files are not those that made the picture" generate --from pair_2.png -o repeat.png
+rm -r toybox && ln -s "$model" toybox
 expect 0 '' generate --from q.png -q -o repeat.png
 check 'the quantized run repeats to the byte' cmp repeat.png q.png
 expect 0 '' generate --from a.png -q -s 8 -o repeat.png
@@ -144,6 +150,13 @@ check 'names without folders repeat' cmp repeat.png own.png
 mkdir elsewhere
 (cd elsewhere && "$omniq" generate --from ../own.png -m ../toybox -q > /dev/null 2> ../err)
 check 'a picture to begin with that is not here' grep -qF "made with image 'a.png', which is not here: pictures remember names without their folders; give --image FILE" err
+cp b.png elsewhere/a.png
+(cd elsewhere && "$omniq" generate --from ../own.png -m ../toybox -o repeat.png > /dev/null 2> ../err)
+check 'another picture of that name' grep -qF "image a.png is not the file that made the picture: the result may differ" err
+LC_ALL=C sed 's/-[0-9a-f]\{16\}"/"                 /g' own.jpg > before.jpg # with hashes of headers alone
+cmp -s own.jpg before.jpg && fail 'a picture of before' || pass
+expect 0 '' generate --from before.jpg -o repeat.jpg
+grep -q 'not those that made' err && fail 'hashes of headers alone are known again' "$(cat err)" || pass
 expect 0 '' generate --from own.png --image "$work/a.png" -q -o repeat.png
 check 'a file that is given again repeats' cmp repeat.png own.png
 generate -s 7 --recipe "$work/settings.json" -o own.png

@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static oq_status restore(oq_env *env, const char *members, oq_options **options)
 {
@@ -56,11 +57,15 @@ static void test_names(void **state)
     assert_int_equal(oq_env_new(NULL, &env), OQ_OK);
     oq_arena_init(&arena, env);
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
-        assert_string_equal(oq_remembered_name(&arena, rows[i].path), rows[i].name);
-    const char *here = oq_remembered_name(&arena, "."); /* the folder has a name */
+        assert_string_equal(oq_remembered_name(&arena, rows[i].path, false), rows[i].name);
+    const char *here = oq_remembered_name(&arena, ".", false); /* the folder has a name */
     assert_non_null(here);
     assert_null(strchr(here, '/'));
     assert_string_not_equal(here, ".");
+    /* bare: no folder of this machine; what is no file here is a name in the cache */
+    assert_string_equal(oq_remembered_name(&arena, "some/box", true), "some/box");
+    assert_string_equal(oq_remembered_name(&arena, "models/toybox", true), "toybox");
+    assert_string_equal(oq_remembered_name(&arena, "models/toybox", false), "models/toybox");
     oq_arena_deinit(&arena);
     oq_env_free(env);
 }
@@ -80,6 +85,8 @@ static void test_only_what_pictures_remember(void **state)
         {"\"quantization_config\": \"" OMNIQ_SOURCE_DIR "/README.md\"",
          "names a file for 'quantization-config'"},
         {"\"recipe\": \"" OMNIQ_SOURCE_DIR "/README.md\"", "names a file for 'recipe'"},
+        {"\"recipe\": \"README.md\"", "names a file for 'recipe'"}, /* of the working folder: see main */
+        {"\"recipe\": \"nowhere\"", "names a file for 'recipe'"},
         {"\"component\": [\"vae=fp8\", \"transformer=@/somewhere/else.json\"]",
          "names a file for 'component'"},
     };
@@ -96,11 +103,14 @@ static void test_only_what_pictures_remember(void **state)
                      OQ_OK);
     assert_string_equal(oq_options_text(options, "negative-prompt", ""), "@y");
     oq_options_free(options);
+    assert_int_equal(restore(env, "\"recipe\": \"careful8\"", &options), OQ_OK); /* a family's own */
+    oq_options_free(options);
     oq_env_free(env);
 }
 
 int main(void)
 {
+    if (chdir(OMNIQ_SOURCE_DIR) != 0) return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
                                        cmocka_unit_test(test_only_what_pictures_remember)};
     return cmocka_run_group_tests(tests, NULL, NULL);
