@@ -246,10 +246,10 @@ static void multiply_piece(const oq_panel_job *job, const char *b, char *c, cons
     const oq_panel_engine *const e = job->engine;
     const int64_t row = now->row, rows = now->rows, first = now->first, count = now->count;
     const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
-    for (int64_t i = 0, n; i < rows; i += n) {
+    for (int64_t i = 0, n, tile = 0; i < rows; i += n, tile++) {
         char *const at = c + (size_t)(i * e->nr) * 4;
         n = oq_ceil_div(rows - i, oq_ceil_div(rows - i, e->mr)); /* tiles of nearly one height */
-        if (now->next) e->ahead(now->next + (size_t)(i / e->mr) * now->tile_bytes, now->tile_bytes);
+        if (now->next) e->ahead(now->next + (size_t)tile * now->tile_bytes, now->tile_bytes);
         if (job->scaled)
             multiply_scaled(job, b, at, now->panel, row + i, n, first, count);
         else if (e->grouped)
