@@ -31,17 +31,14 @@ OQ_INLINE char *fixed_unit_at(const oq_panel_job *job, int planes, int64_t unit,
     return job->a + (size_t)(unit * job->rows + row) * fixed_unit_bytes(planes);
 }
 
-/* What goes with the middle of codes, or with what is taken off: behind the steps. False: a sum is not finite. */
-OQ_INLINE bool fixed_put_sums(float *steps, const int32_t *high, const int32_t *low, int planes, fixed_traits traits)
+/* What goes with the middle of codes, or with what is taken off: behind the steps. */
+OQ_INLINE void fixed_put_sums(float *steps, const int32_t *high, const int32_t *low, int planes, fixed_traits traits)
 {
     int32_t *const off = (int32_t *)(void *)(steps + FIXED_LANES);
     float *const sum = steps + FIXED_LANES;
-    bool finite = true;
     if (traits.less)
-        for (int l = 0; l < FIXED_LANES; l++) {
+        for (int l = 0; l < FIXED_LANES; l++)
             sum[l] = ((float)high[l] * 256.0f + (float)low[l]) * steps[l];
-            finite &= (oq_f32_bits(sum[l]) & 0x7fffffffu) < 0x7f800000u;
-        }
     else if (planes == FIXED_BF16)
         for (int l = 0; l < FIXED_LANES; l++) off[l] = -traits.middle * (high[l] * 256 + low[l]);
     else
@@ -49,11 +46,10 @@ OQ_INLINE bool fixed_put_sums(float *steps, const int32_t *high, const int32_t *
             off[l] = -traits.middle * high[l];
             off[FIXED_LANES + l] = -traits.middle * low[l];
         }
-    return finite;
 }
 
-/* x of one unit in its order, [byte of a dword][vector][lane], to `out`. False: a number is infinite or NaN, or a sum of them would be. Loops over lanes
- * are the innermost: compilers make vectors of them. */
+/* x of one unit in its order, [byte of a dword][vector][lane], to `out`. False: a number is infinite, NaN or beyond
+ * FIXED_ROOM. Loops over lanes are the innermost: compilers make vectors of them. */
 static inline bool fixed_put(char *out, const float *x, int planes, fixed_traits traits)
 {
     int32_t whole[4 * FIXED_VECTORS * FIXED_LANES], high[FIXED_LANES] = {0}, low[FIXED_LANES] = {0};
@@ -69,7 +65,7 @@ static inline bool fixed_put(char *out, const float *x, int planes, fixed_traits
         inverse[l] = 1.0f / step[l];
         most = top[l] > most ? top[l] : most;
     }
-    if (most >= 0x7f800000) return false;
+    if (most > (int32_t)oq_f32_bits(FIXED_ROOM)) return false;
     for (int j = 0; j < 4 * FIXED_VECTORS; j++)
         for (int l = 0; l < FIXED_LANES; l++)
             whole[j * FIXED_LANES + l] = fixed_whole(x[j * FIXED_LANES + l], inverse[l]);
@@ -90,10 +86,11 @@ static inline bool fixed_put(char *out, const float *x, int planes, fixed_traits
             memcpy(out + p * FIXED_PLANE + v * 64, dword, sizeof dword);
         }
     }
-    return fixed_put_sums(step, high, low, planes, traits);
+    fixed_put_sums(step, high, low, planes, traits);
+    return true;
 }
 
-/* A row of x; job->row_scale is NaN where it holds an infinity or a NaN, or numbers whose sums would be one. */
+/* A row of x; job->row_scale is NaN where it holds an infinity, a NaN or a number beyond FIXED_ROOM. */
 static inline void fixed_prologue(const oq_panel_job *job, int64_t row)
 {
     const oq_linear_spec *const spec = job->args->spec;

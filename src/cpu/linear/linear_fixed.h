@@ -20,6 +20,11 @@ enum { FIXED_BF16 = 2, FIXED_F32 = 3, FIXED_MOST = 3 }; /* planes */
 
 #define FIXED_LOSS_16 0x1.04p-15f
 #define FIXED_LOSS_24 0x1.02p-23f
+/* x beyond this goes another way, since terms that cancel would be infinite before they do: a run has at most 128 = 2^7 columns,
+ * and what W multiplies them by is below 2^28 (the largest scale of F16, 65504, times 4096: q6_k's scales of sub-blocks up to
+ * 128 times codes up to 32; minima are less), so each term and what is taken off it stay below 2^(88 + 7 + 28) = 2^123. Scales
+ * of type F32 have the same room, 2^20 beside codes of eight bits. */
+#define FIXED_ROOM    0x1p88f
 #define FIXED_LEAST   0x1p-100f /* a run whose largest |x| is below is taken as if this were it */
 
 static inline int fixed_n_planes(const oq_dtype *x)

@@ -290,9 +290,10 @@ static void multiply(void *user, int64_t task, int worker)
         }
     }
     if (e->end) e->end();
+    for (int64_t p = 0; e->finish && p < panels; p++) e->finish(job, c + (size_t)p * c_bytes, row, rows);
     for (int64_t p = 0; p < run; p++)
-        e->store(job, c + (size_t)p * c_bytes, c + (size_t)(p + run) * c_bytes * (panels > run), panel + p,
-                 row, rows);
+        e->store(job, c + (size_t)p * c_bytes, panels > run ? c + (size_t)(p + run) * c_bytes : NULL,
+                 panel + p, row, rows);
 }
 
 static void job_init(oq_panel_job *job, const oq_panel_engine *engine, const oq_linear_args *args)

@@ -79,13 +79,15 @@ typedef struct oq_panel_engine {
     void (*few)(const oq_panel_job *job, float *c, int64_t panel);
     int64_t (*few_rows)(const oq_linear_spec *spec);
     /* Rows [row, row + count) of a panel's columns from accumulators c[count][nr] to y. With a GLU `panel` is of the first
-     * half of columns and second[count][nr] belongs to its partner in the other half. */
+     * half of columns and second[count][nr] belongs to its partner in the other half; without one, second is NULL. */
     void (*store)(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row, int64_t count);
 } oq_panel_engine;
 
 /* Where things are in the packed weights; offsets in bytes, each a multiple of 64. */
 typedef struct oq_panel_layout {
     int64_t n_panels, depth;  /* depth: k padded, in dwords of A, a multiple of OQ_PANEL_UNROLL */
+    /* What is left to do to rows [row, row + count) of each panel's accumulators before `store` reads them. NULL: nothing. */
+    void (*finish)(const oq_panel_job *job, void *c, int64_t row, int64_t count);
     size_t  element, panel_bytes;
     size_t  input_scale, col_scale, correction, block_scale, panels, total;
     int64_t block_cols;       /* block scales per row of blocks; 0: none */

@@ -4,9 +4,8 @@
 #include "cpu/linear/linear_fixed.h"
 #include "cpu/linear/linear_micro_avx512.h"
 
-#include <float.h>
-
-#define LARGE 65536.0f
+/* What a row of x beyond FIXED_ROOM is divided by: what is left of the largest f32 is FIXED_ROOM. */
+#define LARGE 0x1p40f
 
 enum { MR = 12, NR = 32, WHOLE_NR = NR, TURN = 16 };
 
@@ -25,10 +24,10 @@ static oq_panel_group group_of(const oq_linear_spec *spec)
 /* ---- x ----------------------------------------------------------------------------------------------------- */
 
 /* A group of x: numbers, the step (twice as large where numbers are to be narrow), sums of its runs. One that is not finite:
- * zeros under NaN. False: a sum of finite numbers is none. */
+ * zeros under NaN. False: its numbers are, but products may be none. */
 static inline bool put_group(char *a, const float *x, const oq_panel_group *g, bool narrow)
 {
-    const float step = fixed_step(row_amax(x, g->columns), FIXED_BF16) * (narrow ? 2.0f : 1.0f),
+    const float amax = row_amax(x, g->columns), step = fixed_step(amax, FIXED_BF16) * (narrow ? 2.0f : 1.0f),
                 inverse = 1.0f / step;
     int16_t *const number = (int16_t *)(void *)a;
     float *const tail = (float *)(void *)(a + 2 * g->columns);
@@ -38,14 +37,12 @@ static inline bool put_group(char *a, const float *x, const oq_panel_group *g, b
         for (int i = 0; i < g->columns; i++) number[i] = (int16_t)fixed_whole(x[i], inverse);
     tail[0] = step;
     const int run = g->sums ? g->columns / g->sums : 0;
-    bool finite = true;
     for (int s = 0; s < g->sums; s++) {
         int32_t sum = 0;
         for (int i = 0; i < run; i++) sum += number[s * run + i];
         tail[1 + s] = (float)sum * step;
-        finite &= step != step || fabsf(tail[1 + s]) <= FLT_MAX;
     }
-    return finite;
+    return step != step || amax <= FIXED_ROOM;
 }
 
 /* Row of x times `by`. */
@@ -55,18 +52,18 @@ static bool put_row(const oq_panel_job *job, int64_t row, float by)
     const size_t bytes = (size_t)oq_panel_group_dwords(g) * 4;
     char *a = job->a + (size_t)row * job->lda;
     const whole_way way = whole_way_of(job->args->spec);
-    bool finite = true;
+    bool fits = true;
     for (int64_t first = 0; first < job->args->spec->k; first += g->columns, a += bytes) {
         const oq_tensor piece = oq_tensor_cols(job->args->x, first, g->columns);
         float x[WHOLE_CHUNK];
         row_load(x, &piece, job->first + row, g->columns);
         for (int i = 0; by < 1.0f && i < g->columns; i++) x[i] *= by;
-        finite &= put_group(a, x, g, way.digits < 15);
+        fits &= put_group(a, x, g, way.digits < 15);
     }
-    return finite;
+    return fits;
 }
 
-/* A row whose numbers are finite and whose sums are not is put as its LARGE-th part. */
+/* A row with numbers that leave W no room is put as its LARGE-th part. */
 static void prologue(const oq_panel_job *job, int64_t row)
 {
     job->row_scale[row] = 1.0f;
@@ -75,20 +72,12 @@ static void prologue(const oq_panel_job *job, int64_t row)
     put_row(job, row, 1.0f / LARGE);
 }
 
-static void enlarge(float *c, float by)
+/* And its sums are that much larger. */
+static void finish(const oq_panel_job *job, void *c, int64_t row, int64_t count)
 {
-    for (int64_t i = 0; i < NR; i++) c[i] *= by;
-}
-
-static void store(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row,
-                  int64_t count)
-{
-    for (int64_t r = 0; r < count; r++) {
-        if (job->row_scale[row + r] <= 1.0f) continue;
-        enlarge((float *)(uintptr_t)c + r * NR, job->row_scale[row + r]);
-        if (second && second != c) enlarge((float *)(uintptr_t)second + r * NR, job->row_scale[row + r]);
-    }
-    oq_panel_store_avx512(job, c, second, panel, row, count);
+    float *sums = c;
+    for (int64_t r = 0; r < count; r++, sums += NR)
+        for (int64_t i = 0; job->row_scale[row + r] > 1.0f && i < NR; i++) sums[i] *= job->row_scale[row + r];
 }
 
 /* ---- W ----------------------------------------------------------------------------------------------------- */
@@ -163,7 +152,8 @@ static const oq_panel_engine engine = {.mr = MR,
                                        .group_of = group_of,
                                        .prologue = prologue,
                                        .decode = decode,
-                                       .store = store};
+                                       .store = oq_panel_store_avx512,
+                                       .finish = finish};
 
 /* ---- the engine and what it leaves to others ----------------------------------------------------------------- */
 

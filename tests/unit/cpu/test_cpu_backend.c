@@ -319,18 +319,25 @@ static bool multiply_large(oq_env *env, const char *level, const oq_format *f, c
     return true;
 }
 
-/* Beyond half of the largest number x is a number still; and where weights have minima, sums of x are none, but products are. */
+/* Beyond half of the largest number x is a number still; and where weights have minima, sums of x are none, but products are;
+ * and so is nothing where terms cancel that are none. */
 static void test_large_numbers_stay_finite(void **state)
 {
     oq_env *env = *state;
-    static const char *const levels[] = {"avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16"};
+    static const char *const levels[] = {"avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx"};
     static const oq_dtype *const types[] = {&oq_dtype_f32, &oq_dtype_bf16};
     static const int64_t rows[] = {1, 6, LARGE_M};
-    static const uint8_t zeros[210]; /* of q6_k */
-    uint8_t minima[144] = {0};       /* of q4_k: codes 0, minima of 1 * 2^-20 */
-    const uint16_t least = 0x0010;   /* of F16 */
+    static const uint8_t zeros[210];                            /* of q6_k */
+    uint8_t minima[144] = {0};                                  /* of q4_k: codes 0, minima of 1 * 2^-20 */
+    uint8_t cancel[8 * 20];                                     /* of q4_1: codes 8 of 1 less 8, so zero */
+    const uint16_t least = 0x0010, one = 0x3c00, less = 0xc800; /* of F16 */
     float y[LARGE_M];
     memcpy(minima + 2, &least, sizeof least);
+    memset(cancel, 0x88, sizeof cancel);
+    for (int b = 0; b < 8; b++) {
+        memcpy(cancel + 20 * b, &one, sizeof one);
+        memcpy(cancel + 20 * b + 2, &less, sizeof less);
+    }
     for (int i = 0; i < 4; i++) minima[4 + 4 + i] = 1, minima[4 + 8 + i] = 1 << 4;
     for (size_t i = 0; i < OQ_COUNT(levels) * OQ_COUNT(types) * OQ_COUNT(rows); i++) {
         const char *level = levels[i % OQ_COUNT(levels)];
@@ -342,6 +349,10 @@ static void test_large_numbers_stay_finite(void **state)
         for (int64_t r = 0; r < m; r++)
             if (!(fabsf(y[r] + 0x1.8p115f) <= 0x1p105f))
                 fail_msg("%s: %lld rows of %s: %g", level, (long long)m, type->name, (double)y[r]);
+        assert_true(multiply_large(env, level, &oq_format_q4_1, cancel, 1e37f, type, m, y));
+        for (int64_t r = 0; r < m; r++)
+            if (y[r] != 0.0f)
+                fail_msg("%s: %lld rows of %s, nothing: %g", level, (long long)m, type->name, (double)y[r]);
     }
 }
 #endif
