@@ -210,7 +210,7 @@ static void multiply_scaled(const oq_panel_job *job, const char *b, char *c, int
     const char *const a = job->a + (size_t)row * job->lda + (size_t)first * 4;
     for (int64_t at = 0; at < count; at += DEPTH) {
         const int64_t block = (first + at) / DEPTH;
-        float factor[OQ_PANEL_ROWS];
+        float factor[OQ_PANEL_MAX_MR];
         for (int64_t i = 0; i < n; i++) factor[i] = by[block] * oq_panel_group_scale(job, row + i, block);
         e->scaled[n](a + at * 4, job->lda, b + at * 4 * e->nr,
                      oq_min_i64(DEPTH, count - at) / OQ_PANEL_UNROLL, c, factor);
@@ -263,7 +263,6 @@ static void multiply_piece(const oq_panel_job *job, const char *b, char *c, cons
 /* A few neighbouring panels of columns for one block of rows: a piece of A is taken from L2 for each of them. */
 static void multiply(void *user, int64_t task, int worker)
 {
-    (void)worker;
     const oq_panel_job *const job = user;
     const oq_panel_engine *const e = job->engine;
     const int64_t groups = oq_ceil_div(job->units, job->group);
@@ -273,7 +272,8 @@ static void multiply(void *user, int64_t task, int worker)
     const int64_t rows = oq_min_i64(job->block, job->rows - row), depth = job->layout.depth,
                   chunk = job->layout.chunk;
     _Alignas(64) char buffer[OQ_PANEL_CHUNK * OQ_PANEL_MAX_NR * 4];
-    _Alignas(64) char c[OQ_PANEL_MAX_SUMS * OQ_PANEL_MAX_NR * 4];
+    _Alignas(64) char own[OQ_PANEL_SUMS * OQ_PANEL_MAX_NR * 4];
+    char *const c = job->sums ? job->sums + (size_t)worker * job->sums_bytes : own;
     const size_t c_bytes = (size_t)(rows * e->nr) * 4; /* of one panel */
     if (job->few || job->scaled || e->grouped) memset(c, 0, (size_t)panels * c_bytes);
     for (int64_t p = 0; job->few && p < panels; p++)
@@ -370,13 +370,25 @@ void oq_panel_cut(oq_panel_job *job, int threads)
     job->block = even_part(job->rows, taller > 1 ? taller * OQ_PANEL_ROWS : rows, mr);
     const size_t bytes = (size_t)job->block * job->lda;
     const bool many = bytes > cached || bytes < job->engine->little;
-    job->group = many ? most / taller : 1;
+    const int64_t room = OQ_PANEL_SUMS / (glu ? 2 : 1) / job->block;
+    job->group = many ? oq_max_i64(oq_min_i64(most / taller, room), 1) : 1;
     if (job->engine->stream && bytes > cached)
         job->group = oq_max_i64(OQ_PANEL_MAX_SUMS / (glu ? 2 : 1) / job->block, 1);
     const int64_t wanted = threads > 1 ? TASKS_PER_THREAD * threads : 1;
     while (job->group > 1 && oq_panel_tasks(job) < wanted) job->group /= 2;
     while (job->block >= 2 * LEAST_TILES * mr && oq_panel_tasks(job) < wanted)
         job->block = even_part(job->rows, job->block / 2, mr);
+}
+
+/* Sums of a task beyond what is on a thread's stack; without memory for them tasks take fewer panels. */
+static void make_room(oq_panel_job *job)
+{
+    const int64_t pair = job->units == job->layout.n_panels ? 1 : 2, rows = job->block * pair;
+    job->sums = NULL;
+    if (rows * job->group <= OQ_PANEL_SUMS) return;
+    job->sums_bytes = (size_t)(rows * job->group * job->engine->nr) * 4;
+    job->sums = oq_alloc_raw(job->device->env, job->sums_bytes * (size_t)oq_pool_threads(job->device->pool));
+    if (!job->sums) job->group = oq_max_i64(OQ_PANEL_SUMS / rows, 1);
 }
 
 /* One round of rows: prepared first, then multiplied. */
@@ -401,7 +413,9 @@ static void run_round(oq_panel_job *job, void *a_scratch)
     oq_panel_cut(job, oq_pool_threads(job->device->pool));
     if (job->before || !job->prepared)
         oq_pool_run(job->device->pool, oq_ceil_div(job->rows, PROLOGUE_ROWS), prepare_rows, job);
+    make_room(job);
     oq_pool_run(job->device->pool, oq_panel_tasks(job), multiply, job);
+    oq_free(job->device->env, job->sums);
 }
 
 void oq_panel_run(const oq_panel_engine *engine, oq_device *device, const oq_linear_args *args)

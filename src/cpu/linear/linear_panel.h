@@ -10,14 +10,19 @@
 
 enum {
     OQ_PANEL_MAX_NR = 32,
+    OQ_PANEL_MAX_MR = 32,
     OQ_PANEL_UNROLL = 4,   /* dwords of A that a microkernel takes per round */
     OQ_PANEL_CHUNK = 256,  /* dwords of A per call: a decoded piece of a panel is then at most 32 KB */
-    OQ_PANEL_ROWS = 192,   /* rows of y per task at most; a multiple of every mr */
-    OQ_PANEL_GROUP = 4,    /* panels per task at most */
-    OQ_PANEL_SUMS = OQ_PANEL_ROWS * OQ_PANEL_GROUP, /* rows of sums of a panel that a task has room for */
-    OQ_PANEL_MAX_SUMS = 4 * OQ_PANEL_SUMS,          /* of an engine that says so */
+    OQ_PANEL_ROWS = 192,   /* rows of y per task, of one panel; a multiple of every mr. An engine's `cached`, or panels that
+                              have to be decoded, make it up to OQ_PANEL_SUPER */
+    OQ_PANEL_GROUP = 4,    /* panels per task at most, of engines that do not `stream` */
+    OQ_PANEL_SUMS = OQ_PANEL_ROWS * OQ_PANEL_GROUP, /* rows of a panel's sums that a task has on its stack: 98 KB */
+    OQ_PANEL_MAX_SUMS = 4 * OQ_PANEL_SUMS,          /* those that a task of an engine that streams may have, from env */
     OQ_PANEL_FEW = 16,     /* rows of x at most that are few */
-    OQ_PANEL_ANY_AMX_FEW = 11, /* rows of x at most that codes without a way of their own meet as f32 where there are tiles */
+    /* Rows of x at most that codes without a way in fixed point leave to the kernel that the list names next where there are
+     * tiles: on a Xeon with AMX eight rows over nf4 take 5.6 times as long there as reading W, and sixteen 6.2 times in tiles
+     * (docs/SPEED.md), so tiles pay from some row between on. */
+    OQ_PANEL_ANY_AMX_FEW = 11,
     OQ_PANEL_BLOCK_K = 128, /* k under one scale where there are several */
     OQ_PANEL_SUPER = 768   /* rows of x that are prepared at once; bounds the scratch */
 };
@@ -81,13 +86,13 @@ typedef struct oq_panel_engine {
     /* Rows [row, row + count) of a panel's columns from accumulators c[count][nr] to y. With a GLU `panel` is of the first
      * half of columns and second[count][nr] belongs to its partner in the other half; without one, second is NULL. */
     void (*store)(const oq_panel_job *job, const void *c, const void *second, int64_t panel, int64_t row, int64_t count);
+    /* What is left to do to rows [row, row + count) of each panel's accumulators before `store` reads them. NULL: nothing. */
+    void (*finish)(const oq_panel_job *job, void *c, int64_t row, int64_t count);
 } oq_panel_engine;
 
 /* Where things are in the packed weights; offsets in bytes, each a multiple of 64. */
 typedef struct oq_panel_layout {
     int64_t n_panels, depth;  /* depth: k padded, in dwords of A, a multiple of OQ_PANEL_UNROLL */
-    /* What is left to do to rows [row, row + count) of each panel's accumulators before `store` reads them. NULL: nothing. */
-    void (*finish)(const oq_panel_job *job, void *c, int64_t row, int64_t count);
     size_t  element, panel_bytes;
     size_t  input_scale, col_scale, correction, block_scale, panels, total;
     int64_t block_cols;       /* block scales per row of blocks; 0: none */
@@ -117,6 +122,8 @@ struct oq_panel_job {
     int64_t        first, rows;  /* rows of x in this round */
     int64_t        units;        /* panels, or pairs of panels of a GLU */
     int64_t        block, group; /* rows and units per task */
+    char          *sums;         /* accumulators of each thread's task, sums_bytes apart; NULL: on its stack */
+    size_t         sums_bytes;
 };
 
 /* The scales along k of a panel whose columns share them. */
