@@ -263,7 +263,7 @@ typedef struct product { /* one layer and what surrounds it */
     rows_problem before;
     bool has_rows;
     oq_post post;
-    const oq_dtype *y_type;
+    const oq_dtype *x_type, *y_type;
     kc_matrix residual, gate;
 } product;
 
@@ -295,6 +295,7 @@ static void make_post(kcheck *kc, kc_rng *rng, product *p, unsigned fuses)
                                     [OQ_POST_UNARY] = OQ_FUSE_UNARY,
                                     [OQ_POST_GLU] = OQ_FUSE_GLU,
                                     [OQ_POST_ADD] = OQ_FUSE_ADD};
+    if (p->post.kind) return; /* asked for */
     p->post = (oq_post){.kind = (oq_post_kind)kc_below(rng, 4), .unary = (oq_unary)kc_below(rng, OQ_N_UNARY)};
     if (bits[p->post.kind] && !(fuses & bits[p->post.kind])) p->post.kind = OQ_POST_NONE;
     if (p->post.kind != OQ_POST_ADD) return;
@@ -342,7 +343,7 @@ static void check_product(kcheck *kc, kc_row *row, product *p, kc_rng *rng)
     rows_run r1, r2, r3;
     make_weight(kc, rng, p);
     make_post(kc, rng, p, fuses);
-    p->before = make_rows(kc, rng, p->m, p->spec.k, any_type(rng));
+    p->before = make_rows(kc, rng, p->m, p->spec.k, p->x_type ? p->x_type : any_type(rng));
     p->has_rows = (fuses & OQ_FUSE_ROWS) && kc_below(rng, 4);
     p->y_type = any_type(rng);
     kc_now("%s fused: m %lld n %lld k %lld", p->kernel->name, (long long)p->m, (long long)p->spec.n,
@@ -370,6 +371,23 @@ static void check_product(kcheck *kc, kc_row *row, product *p, kc_rng *rng)
     kc_buf_free(kc, &p->packed), kc_buf_free(kc, &p->scratch), kc_buf_free(kc, &p->bias);
 }
 
+/* Several rounds of rows, and blocks whose x is beyond L2, with pairs of panels: see check_tall of kcheck_linear.c. */
+static void check_tall_pairs(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, kc_rng *rng)
+{
+    static const oq_format *const formats[] = {&oq_format_bf16, &oq_format_q4_0, &oq_format_int8z_g32};
+    for (size_t i = 0; i < 2 * OQ_COUNT(formats); i++) {
+        const bool stream = i % 2;
+        product p = {.kernel = kernel,
+                     .x_type = &oq_dtype_bf16,
+                     .m = stream ? 1600 : 800,
+                     .spec = {{.weight = formats[i / 2]}, stream ? 128 : 192, stream ? 2048 : 1056},
+                     .post = {.kind = OQ_POST_GLU, .unary = OQ_SILU}};
+        if (!kernel->need || (stream && !strstr(kernel->name, "_amx"))) continue;
+        if (!kernel->accepts(&p.spec) || !(kernel->fuses(&p.spec) & OQ_FUSE_GLU)) continue;
+        if (kc_turn(kc)) check_product(kc, row, &p, rng);
+    }
+}
+
 static void check_products(kcheck *kc, const oq_linear_kernel *kernel, const oq_scheme *schemes,
                            size_t n_schemes)
 {
@@ -384,6 +402,7 @@ static void check_products(kcheck *kc, const oq_linear_kernel *kernel, const oq_
             .kernel = kernel, .m = s[0], .spec = {schemes[i / OQ_COUNT(shapes) % n_schemes], s[1], s[2]}};
         if (kernel->accepts(&p.spec) && kc_turn(kc)) check_product(kc, &row, &p, &rng);
     }
+    check_tall_pairs(kc, &row, kernel, &rng);
     kc_row_print(&row);
 }
 

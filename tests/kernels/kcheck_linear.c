@@ -239,70 +239,72 @@ static void check_case(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel, 
 }
 
 /* What layers do around their products, one by one and together. */
+static const oq_scheme around_schemes[] = {
+    {.weight = &oq_format_int4z_g32, .order = true},
+    {.weight = &oq_format_nvfp4, .act = &oq_dtype_f4_e2m1, .act_scale = OQ_ACT_STATIC_NVFP4, .smooth = true},
+    {.weight = &oq_format_nvfp4, .act = &oq_dtype_f4_e2m1, .act_scale = OQ_ACT_DYNAMIC_NVFP4},
+    {.weight = &oq_format_nvfp4,
+     .act = &oq_dtype_f4_e2m1,
+     .act_scale = OQ_ACT_STATIC_NVFP4,
+     .smooth = true,
+     .rank = 5},
+    {.weight = &oq_format_int8_channel,
+     .act = &oq_dtype_i8,
+     .act_scale = OQ_ACT_STATIC_TENSOR,
+     .smooth = true},
+    {.weight = &oq_format_int8_channel,
+     .act = &oq_dtype_i8,
+     .act_scale = OQ_ACT_STATIC_TENSOR,
+     .shift = -0.375f},
+    {.weight = &oq_format_int4_g64,
+     .act = &oq_dtype_i8,
+     .act_scale = OQ_ACT_DYNAMIC_UINT4,
+     .shift = 0.171875f,
+     .smooth = true,
+     .rank = 16},
+    {.weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN, .rotate = 16},
+    {.weight = &oq_format_int8_channel,
+     .act = &oq_dtype_i8,
+     .act_scale = OQ_ACT_DYNAMIC_TOKEN,
+     .outlier = 2.0f},
+    {.weight = &oq_format_int4_g128, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN4, .rotate = 16},
+    {.weight = &oq_format_int4_g128, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
+    {.weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_ZERO},
+    {.weight = &oq_format_int4_g32, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_ZERO, .smooth = true},
+    {.weight = &oq_format_int4z_g64, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_LEAST, .rank = 8},
+    {.weight = &oq_format_int4_g64, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_INT4},
+    {.weight = &oq_format_nvfp4, .act = &oq_dtype_f8_e4m3, .act_scale = OQ_ACT_STATIC_TENSOR, .smooth = true},
+    {.weight = &oq_format_int4_g64, .smooth = true, .order = true, .rotate = 64, .rank = 32},
+    {.weight = &oq_format_bf16, .rank = 1},
+};
+
 static void check_around(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel)
 {
-    static const oq_scheme schemes[] = {
-        {.weight = &oq_format_int4z_g32, .order = true},
-        {.weight = &oq_format_nvfp4,
-         .act = &oq_dtype_f4_e2m1,
-         .act_scale = OQ_ACT_STATIC_NVFP4,
-         .smooth = true},
-        {.weight = &oq_format_nvfp4, .act = &oq_dtype_f4_e2m1, .act_scale = OQ_ACT_DYNAMIC_NVFP4},
-        {.weight = &oq_format_nvfp4,
-         .act = &oq_dtype_f4_e2m1,
-         .act_scale = OQ_ACT_STATIC_NVFP4,
-         .smooth = true,
-         .rank = 5},
-        {.weight = &oq_format_int8_channel,
-         .act = &oq_dtype_i8,
-         .act_scale = OQ_ACT_STATIC_TENSOR,
-         .smooth = true},
-        {.weight = &oq_format_int8_channel,
-         .act = &oq_dtype_i8,
-         .act_scale = OQ_ACT_STATIC_TENSOR,
-         .shift = -0.375f},
-        {.weight = &oq_format_int4_g64,
-         .act = &oq_dtype_i8,
-         .act_scale = OQ_ACT_DYNAMIC_UINT4,
-         .shift = 0.171875f,
-         .smooth = true,
-         .rank = 16},
-        {.weight = &oq_format_int8_channel,
-         .act = &oq_dtype_i8,
-         .act_scale = OQ_ACT_DYNAMIC_TOKEN,
-         .rotate = 16},
-        {.weight = &oq_format_int8_channel,
-         .act = &oq_dtype_i8,
-         .act_scale = OQ_ACT_DYNAMIC_TOKEN,
-         .outlier = 2.0f},
-        {.weight = &oq_format_int4_g128,
-         .act = &oq_dtype_i8,
-         .act_scale = OQ_ACT_DYNAMIC_TOKEN4,
-         .rotate = 16},
-        {.weight = &oq_format_int4_g128, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_TOKEN},
-        {.weight = &oq_format_int8_channel, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_ZERO},
-        {.weight = &oq_format_int4_g32,
-         .act = &oq_dtype_i8,
-         .act_scale = OQ_ACT_DYNAMIC_ZERO,
-         .smooth = true},
-        {.weight = &oq_format_int4z_g64, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_LEAST, .rank = 8},
-        {.weight = &oq_format_int4_g64, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_INT4},
-        {.weight = &oq_format_nvfp4,
-         .act = &oq_dtype_f8_e4m3,
-         .act_scale = OQ_ACT_STATIC_TENSOR,
-         .smooth = true},
-        {.weight = &oq_format_int4_g64, .smooth = true, .order = true, .rotate = 64, .rank = 32},
-        {.weight = &oq_format_bf16, .rank = 1},
-    };
     static const kc_linear_shape sizes[] = {
         {1, 1, 64}, {3, 17, 128}, {33, 40, 192}, {513, 20, 64}, {70, 97, 320}};
-    for (size_t i = 0; i < OQ_COUNT(schemes); i++)
+    for (size_t i = 0; i < OQ_COUNT(around_schemes); i++)
         for (size_t s = 0; s < OQ_COUNT(sizes); s++)
             for (int index = 0; index < 2 * KC_N_CLASSES; index++) {
-                const bool whole = schemes[i].outlier > 0 || schemes[i].act_scale == OQ_ACT_DYNAMIC_NVFP4;
+                const bool whole =
+                    around_schemes[i].outlier > 0 || around_schemes[i].act_scale == OQ_ACT_DYNAMIC_NVFP4;
                 if (whole && index % KC_N_CLASSES == KC_NAN_ROW) continue; /* it reaches every row */
-                check_shape(kc, row, kernel, &schemes[i], index, sizes[s], false);
+                check_shape(kc, row, kernel, &around_schemes[i], index, sizes[s], false);
             }
+}
+
+/* Several rounds of rows, and blocks whose x is beyond L2, so that a task takes as many panels as its sums have room for; one
+ * case each of types with engines of their own. */
+static void check_tall(kcheck *kc, kc_row *row, const oq_linear_kernel *kernel)
+{
+    enum { PLAIN_BF16 = 15 }; /* KC_NORMAL; x in BF16, a bias */
+    static const oq_format *const formats[] = {&oq_format_bf16, &oq_format_q4_0, &oq_format_int8z_g32};
+    static const kc_linear_shape rounds = {800, 200, 1056}, stream = {1600, 129, 2048};
+    if (!kernel->need) return; /* the reference is slow by intent */
+    for (size_t i = 0; i < OQ_COUNT(formats); i++) {
+        const oq_scheme scheme = {.weight = formats[i]};
+        check_shape(kc, row, kernel, &scheme, PLAIN_BF16, rounds, false);
+        if (strstr(kernel->name, "_amx")) check_shape(kc, row, kernel, &scheme, PLAIN_BF16, stream, false);
+    }
 }
 
 /* The largest codes under the largest scales times x that is all as large as it can be: sums of whole numbers hold them. */
@@ -411,7 +413,10 @@ void kcheck_linear(kcheck *kc)
                     check_case(kc, &row, kernel, &scheme, c);
             }
         }
-        if (kernel->around) check_around(kc, &row, kernel);
+        if (kernel->around)
+            check_around(kc, &row, kernel);
+        else
+            check_tall(kc, &row, kernel);
         kc_row_print(&row);
     }
 }
