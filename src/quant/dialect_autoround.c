@@ -231,6 +231,7 @@ static bool layer_of(const oq_declared *declared, const oq_ckpt *ckpt, const oq_
                        oq_block_layer_of(declared, ckpt, t, name_length, n, k);
     if (!named || *name_length >= sizeof name) return false;
     snprintf(name, sizeof name, "%.*s", (int)*name_length, t->name);
+    *name_length = 0; /* a plain "X.weight" holds no codes */
     if (find_own(w.env, declared, name, &w.own) != OQ_OK) return false;
     if (strcmp(type_of(&w), "int") != 0) return oq_block_layer_of(declared, ckpt, t, name_length, n, k);
     layout = packed_layout(&w);

@@ -6,6 +6,7 @@
 #include "quant/packed_planes.h"
 #include "quant/scaled_planes.h"
 
+#include "base/names.h"
 #include "base/size.h"
 #include "format/format_int.h"
 
@@ -198,6 +199,11 @@ oq_status oq_torchao_locate_int4(oq_env *env, const oq_ckpt *ckpt, const char *n
         "_weight_qdata,_weight_scale,_weight_zero_point,_weight_act_pre_scale,bias", true};
     layer l = {.env = env, .ckpt = ckpt, .name = name, .n = n, .k = k};
     const char *act = oq_json_string(oq_json_get(oq_json_get(data, "activation_dtype"), "_data"));
+    if (act && !oq_csv_has("float8_e4m3fn,bfloat16,float16,float32", act))
+        return oq_fail(env, OQ_E_UNSUPPORTED,
+                       "layer '%s': activations of type '%s' are not in this build yet; float8_e4m3fn and "
+                       "plain ones are",
+                       name, act);
     OQ_TRY(read_group(&l, data));
     OQ_TRY(locate_rows(&l, &rows, out, found));
     if (act && strcmp(act, "float8_e4m3fn") == 0)

@@ -183,6 +183,47 @@ static void test_hqq_shapes(void **state)
     refuse(*state, in, out, text);
 }
 
+#define TILES(type, shape, end)                                                                              \
+    "{\"__metadata__\":{\"quantization_config\":\"{\\\"quant_method\\\":\\\"torchao\\\"}\","                 \
+    "\"a.weight\":\"{\\\"_type\\\":\\\"" type "\\\",\\\"_data\\\":{\\\"block_size\\\":[1,32]" shape "}}\"}," \
+    "\"a._weight_qdata\":{\"dtype\":\"I32\",\"shape\":[" end
+
+/* A class without its shape: tiles do not tell it; words of eight codes in rows do. */
+static void test_torchao_shapes(void **state)
+{
+    static uint8_t data[4096];
+    static const float one = 1.0f;
+    const char *dir = scratch_dir(OMNIQ_BINARY_DIR, "dequantize_classes");
+    const char *in = scratch_path(dir, "in.safetensors"), *out = scratch_path(dir, "out.safetensors");
+    static const char text[] =
+        "tensor 'a._weight_qdata' holds codes of the spelling 'torchao', but the shape of their "
+        "layer is not told by 'shape' of its class";
+    scratch_safetensors(dir, "in.safetensors",
+                        TILES("Int4TilePackedTo4dTensor", "", "1,1,32,4],\"data_offsets\":[0,512]}}"), data,
+                        512);
+    refuse(*state, in, out, text);
+    scratch_safetensors(
+        dir, "in.safetensors",
+        TILES("Int4PlainInt32Tensor", ",\\\"shape\\\":[0,32]", "4,4],\"data_offsets\":[0,64]}}"), data, 64);
+    refuse(*state, in, out, text);
+    for (int i = 0; i < 4; i++) memcpy(data + 64 + 4 * i, &one, sizeof one);
+    memset(data, 0x21, 64);
+    scratch_safetensors(
+        dir, "in.safetensors",
+        TILES("Int4PlainInt32Tensor", "",
+              "4,4],\"data_offsets\":[0,64]},"
+              "\"a._weight_scale\":{\"dtype\":\"F32\",\"shape\":[1,4],\"data_offsets\":[64,80]},"
+              "\"a._weight_zero_point\":{\"dtype\":\"I8\",\"shape\":[1,4],\"data_offsets\":[80,84]}}"),
+        data, 84);
+    oq_env_clear(*state);
+    dequantize(*state, in, out);
+    oq_ckpt *ckpt = NULL;
+    assert_int_equal(oq_ckpt_open(*state, out, &ckpt), OQ_OK);
+    const oq_ckpt_tensor *t = oq_ckpt_find(ckpt, "a.weight");
+    assert_true(t && ckpt->n_tensors == 1 && t->dim[0] == 4 && t->dim[1] == 32);
+    oq_ckpt_close(ckpt);
+}
+
 #define QUANTO(type)                                                                                         \
     "{\"__metadata__\":{\"quantization_config\":\"{\\\"quant_method\\\":\\\"quanto\\\"}\"},"                 \
     "\"a.weight._data\":{\"dtype\":\"" type "\",\"shape\":[4,16],\"data_offsets\":[0,64]},"                  \
@@ -208,6 +249,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_folded, setup, teardown),
                                        cmocka_unit_test_setup_teardown(test_hqq_shapes, setup, teardown),
+                                       cmocka_unit_test_setup_teardown(test_torchao_shapes, setup, teardown),
                                        cmocka_unit_test_setup_teardown(test_not_finite, setup, teardown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

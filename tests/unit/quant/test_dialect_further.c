@@ -89,6 +89,13 @@ static void test_torchao_words(void **state)
     set_class(w, &file, "{\"_type\": \"Int4PreshuffledTensor\", \"_data\": {\"block_size\": [1, 32]}}");
     refuse(w, TORCHAO,
            "layer 'a' is a TorchAO tensor of class 'Int4PreshuffledTensor', which is not in this build yet");
+    add(w, "a._weight_qdata", &oq_dtype_u8, codes, N, K / 2);
+    add(w, "a._weight_zero_point", &oq_dtype_f32, ones, 2, N);
+    set_class(
+        w, &file,
+        "{\"_type\": \"Int4Tensor\", \"_data\": {\"block_size\": [1, 32], \"activation_dtype\": {\"_data\": "
+        "\"float8_e5m2\"}}}");
+    refuse(w, TORCHAO, "activations of type 'float8_e5m2' are not in this build yet");
     oq_json_free(file.metadata);
 }
 
