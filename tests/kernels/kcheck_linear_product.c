@@ -213,6 +213,7 @@ static void operand_of_x(kcheck *kc, const kc_linear *p, operand *out)
 {
     const oq_scheme *const scheme = &p->spec.scheme;
     const int64_t m = p->s.m, k = p->s.k, group = oq_act_run(scheme->act_scale, k);
+    const oq_dtype *const act = m < scheme->act_min_rows ? NULL : scheme->act;
     const float *const fixed = p->view.plane[OQ_PLANE_INPUT_SCALE];
     float *const row = kc_new(kc, (size_t)k * sizeof *row), *const scales =
                                                                 kc_new(kc, (size_t)k * sizeof *scales);
@@ -228,13 +229,13 @@ static void operand_of_x(kcheck *kc, const kc_linear *p, operand *out)
     for (int64_t i = 0; i < m && !(scheme->outlier > 0); i++) {
         memcpy(row, out->value + i * k, (size_t)k * sizeof *row);
         scales[0] = 1.0f;
-        if (oq_act_has_zero(scheme->act_scale)) {
+        if (act && oq_act_has_zero(scheme->act_scale)) {
             oq_act_zero_row(scheme->act_scale, out->value + i * k, k);
-        } else if (scheme->act) {
+        } else if (act) {
             oq_act_quantize_row(scheme, under, row, k, codes, scales);
-            scheme->act->to_f32(out->value + i * k, codes, (size_t)k);
+            act->to_f32(out->value + i * k, codes, (size_t)k);
         }
-        for (int64_t j = 0; j < k; j++) out->scale[i * k + j] = scales[scheme->act ? j / group : 0];
+        for (int64_t j = 0; j < k; j++) out->scale[i * k + j] = scales[act ? j / group : 0];
     }
     oq_free(kc->env, row);
     oq_free(kc->env, scales);
