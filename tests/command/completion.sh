@@ -34,6 +34,10 @@ if command -v bash > /dev/null 2>&1; then
     offers --prompt omniq generate -m folder --pro
     offers --cfg-scale omniq generate --cfg
     offers_not --prompt omniq serve --pro
+    offers --prompt omniq -m models --pro # a value that is called like a command
+    offers --steps omniq -p serve --st
+    offers --port omniq serve -m plan --po
+    offers_not generate omniq -m folder gen
     offers dummy omniq plan --load-format d
     offers dummy omniq plan --load-format = d
     offers fp8 omniq generate --quantization f
@@ -53,7 +57,9 @@ if command -v zsh > /dev/null 2>&1; then
         specs omniq generate - | grep -qF -- "$spec" && pass || fail "zsh: $spec" "$(specs omniq generate - | head -3)"
     done
     specs omniq plan - | grep -q '^(--load-format).*:WORD:(default dummy)$' && pass || fail 'zsh: words of an option'
-    specs omniq plan - | grep -q ':SPEC:(fp8 int8 .*)$' && pass || fail 'zsh: methods'
+    specs omniq plan - | grep -q ':SPEC:_omniq_or_file fp8 int8 ' && pass || fail 'zsh: methods'
+    specs omniq plan - | grep -q -- '--quantization-config\[.*:JSON|FILE:_omniq_or_file ' && pass || fail 'zsh: files of settings'
+    specs omniq -m models - | grep -q -- '--prompt\[' && pass || fail 'zsh: a value called like a command'
     specs omniq serve - | grep -q -- --prompt && fail 'zsh: serve takes no prompt' || pass
     specs omniq ge | grep -q '^generate:' && pass || fail 'zsh: commands' "$(specs omniq ge | head -3)"
 fi
@@ -61,9 +67,14 @@ if command -v fish > /dev/null 2>&1; then
     ask() { HOME=$work XDG_CONFIG_HOME=$work fish -N -c "source omniq.fish; complete -C '$1'" 2>&1 | cut -f 1; }
     check 'fish reads it' fish -n omniq.fish
     for pair in 'omniq gen:generate' 'omniq generate --cf:--cfg-scale' 'omniq --pro:--prompt' 'omniq serve --po:--port' \
-        'omniq plan --load-format d:dummy' 'omniq generate --quantization fp:fp8' 'omniq generate -m fo:folder/'; do
+        'omniq plan --load-format d:dummy' 'omniq generate --quantization fp:fp8' 'omniq generate -m fo:folder/' \
+        'omniq -m models --pro:--prompt' 'omniq -p serve --st:--steps' 'omniq plan --he:--help' 'omniq -:-h'; do
         ask "${pair%%:*}" | grep -qxF -- "${pair##*:}" && pass || fail "fish: ${pair%%:*}" "$(ask "${pair%%:*}" | head -3)"
     done
+    ask 'omniq -m folder gen' | grep -q '^generate$' && fail 'fish: a command is the first word' || pass
     ask 'omniq serve --pro' | grep -q -- --prompt && fail 'fish: serve takes no prompt' || pass
 fi
+for shell in bash zsh fish; do
+    command -v $shell > /dev/null 2>&1 || echo "left out: $shell is not installed"
+done
 finish

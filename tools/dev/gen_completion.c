@@ -133,11 +133,11 @@ static void bash(const oq_option_info *rows, size_t n)
     printf("    esac\n}\n"
            "_omniq() {\n"
            "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command=generate "
-           "first=1 kind= words= i\n"
-           "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-           "        case ${COMP_WORDS[i]} in\n        ");
+           "kind= words=\n"
+           /* the first word alone is a command: others are values that may be called like one */
+           "    ((COMP_CWORD > 1)) && case ${COMP_WORDS[1]} in\n    ");
     put_commands(" | ");
-    printf(") command=${COMP_WORDS[i]} first=; break ;;\n        esac\n    done\n"
+    printf(") command=${COMP_WORDS[1]} ;;\n    esac\n"
            "    [ \"$cur\" = = ] && cur=\n" /* --option=VALUE is three words */
            "    [ \"$prev\" = = ] && ((COMP_CWORD > 1)) && prev=${COMP_WORDS[COMP_CWORD-2]}\n"
            "    case $command:$prev in\n");
@@ -149,7 +149,7 @@ static void bash(const oq_option_info *rows, size_t n)
            "    if [ -z \"$kind\" ]; then\n"
            "        case $cur in\n"
            "        -*) words=$(_omniq_options \"$command\") ;;\n"
-           "        *) [ -n \"$first\" ] && words='");
+           "        *) ((COMP_CWORD == 1)) && words='");
     put_commands(" ");
     printf("' || kind=file ;;\n        esac\n    fi\n"
            "    [ -n \"$words\" ] && mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
@@ -162,6 +162,12 @@ static void bash(const oq_option_info *rows, size_t n)
 }
 
 /* ---- zsh ------------------------------------------------------------------------------------------------------- */
+
+/* "@FILE", or a file by itself, beside the words that it may be one of. */
+static bool is_word_or_file(const oq_option_info *row)
+{
+    return row->type == OQ_OPTION_SPEC || is_file(row);
+}
 
 static void zsh_option(const oq_option_info *row)
 {
@@ -183,7 +189,9 @@ static void zsh_option(const oq_option_info *row)
         put_help(row->value, "[]\\:");
         putchar(':');
     }
-    if (w.n)
+    if (w.n && is_word_or_file(row))
+        printf("_omniq_or_file "), put_words(&w);
+    else if (w.n)
         putchar('('), put_words(&w), putchar(')');
     else if (is_folder(row))
         printf("_files -/");
@@ -196,6 +204,7 @@ static void zsh(const oq_option_info *rows, size_t n)
 {
     const oq_command_info *c = NULL;
     printf("#compdef omniq\n# zsh completion of omniq; made from its tables when it is built\n"
+           "_omniq_or_file() {\n    compadd -- ${@:#-*}\n    compset -P @\n    _files\n}\n"
            "_omniq() {\n"
            "    local command=generate word\n    local -a commands\n    commands=(\n");
     for (size_t i = 0; (c = oq_command_at(i)); i++) {
@@ -245,17 +254,19 @@ static void fish(const oq_option_info *rows, size_t n)
 {
     const oq_command_info *c = NULL;
     printf("# fish completion of omniq; made from its tables when it is built\n"
-           "function __omniq_command\n    for word in (commandline -opc)[2..-1]\n        switch $word\n      "
-           "      case ");
+           "function __omniq_command\n    set -l word (commandline -opc)[2]\n    switch \"$word\"\n        "
+           "case ");
     put_commands(" ");
-    printf("\n                echo $word\n                return 0\n        end\n    end\n    return 1\nend\n"
+    printf("\n            echo $word\n            return 0\n    end\n    return 1\nend\n"
+           "function __omniq_first\n    test (count (commandline -opc)) = 1\nend\n"
            "function __omniq_takes\n    set -l command (__omniq_command; or echo generate)\n"
            "    contains -- $command $argv\nend\n");
     for (size_t i = 0; (c = oq_command_at(i)); i++) {
-        printf("complete -c omniq -f -n 'not __omniq_command > /dev/null' -a %s -d '", c->name);
+        printf("complete -c omniq -f -n __omniq_first -a %s -d '", c->name);
         put_help(c->help, "");
         printf("'\n");
     }
+    printf("complete -c omniq -s h -l help -d 'this command\\'s options'\n");
     for (size_t r = 0; r < n; r++) fish_option(&rows[r]);
 }
 
