@@ -90,16 +90,39 @@ static bool find_nearest(const char *command, const char *name, char *out, size_
     return best >= 0;
 }
 
+static bool begins_with(const char *longer, const char *name)
+{
+    char head[64];
+    snprintf(head, sizeof head, "%.*s", (int)strlen(name), longer);
+    return oq_name_equal(head, name);
+}
+
+/* Has the command every option ("--NAME") that the sentence names? */
+static bool names_own(const char *command, const char *sentence)
+{
+    for (const char *at = sentence; (at = strstr(at, "--"));) {
+        char name[64];
+        at += 2;
+        snprintf(name, sizeof name, "%.*s", (int)strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789-"), at);
+        if (!oq_option_find(command, name)) return false;
+    }
+    return true;
+}
+
 static oq_status fail_unknown(const oq_options *o, const char *name)
 {
     char nearest[64];
     const oq_option_info *other = find_anywhere(name);
     const oq_option_later *later = oq_option_later_find(name);
-    if (later) return oq_fail(o->env, OQ_E_UNSUPPORTED, "option '%s' %s", later->name, later->why);
+    const bool near = find_nearest(o->command, name, nearest, sizeof nearest);
+    const bool begins =
+        near && strlen(nearest) > strlen(name) && begins_with(nearest, name); /* an own one is meant */
+    if (later && !begins && names_own(o->command, later->why))
+        return oq_fail(o->env, OQ_E_UNSUPPORTED, "option '%s' %s", later->name, later->why);
     if (other)
         return oq_fail(o->env, OQ_E_ARG, "'%s' is an option of %s, not of %s", name, other->commands,
                        o->command);
-    if (find_nearest(o->command, name, nearest, sizeof nearest))
+    if (near)
         return oq_fail(o->env, OQ_E_ARG, "%s has no option '%s'; the nearest is '%s'", o->command, name,
                        nearest);
     return oq_fail(o->env, OQ_E_ARG, "%s has no option '%s'; 'omniq %s --help' lists them", o->command, name,

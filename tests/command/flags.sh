@@ -97,6 +97,11 @@ run plan -m "$model" -q
 expect 1 "option 'size' is two options here: --width and --height" generate -m "$model" -p x --size 64x64
 expect 1 "option 'sampler' is the model's own here" generate -m "$model" -p x --sampler euler
 expect 1 "option 'method' is the word of --quantization METHOD" quantize "$model" --method fp8 -o q
+expect 2 "recipe has no option 'method'; the nearest is 'methods'" recipe -m "$model" --method fp8
+run bench --size 64x64 # names no option that the command lacks
+[ "$status" = 2 ] && ! grep -q -- --width err && pass || fail 'bench --size' "status $status" "$(cat err)"
+run tokenize -m "$model" --method fp8
+[ "$status" = 2 ] && ! grep -q -- --quantization err && pass || fail 'tokenize --method' "status $status" "$(cat err)"
 expect 2 "no option 'cfg'; the nearest is 'cfg-scale'" generate -m "$model" -p x --cfg 7
 expect 2 "no option 'num_inference'; the nearest is 'num-inference-steps'" generate -m "$model" -p x --num_inference 7
 expect 2 "'Q4_K' is no method but a type of method 'gguf': {\"method\":\"gguf\",\"type\":\"Q4_K\"}" generate -m "$model" -p x --quantization Q4_K
