@@ -109,9 +109,13 @@ bool upload_begin(server *s, job *j, char *path, size_t size)
     pthread_mutex_unlock(&s->queue.lock);
     snprintf(path, size, "%s/%llu", s->folder, number);
     if (mkdir(path, 0700) != 0) return false;
-    snprintf(path, size, "%s/%llu/upload", s->folder, number);
+    const size_t folder = strlen(path);
+    snprintf(path + folder, size - folder, "/upload");
     j->files[j->n_files] = strdup(path);
-    return j->files[j->n_files] && ++j->n_files;
+    if (j->files[j->n_files]) return ++j->n_files;
+    path[folder] = '\0';
+    rmdir(path); /* nobody else would know of it */
+    return false;
 }
 
 /* ---- until a signal ------------------------------------------------------------------------------------------ */
