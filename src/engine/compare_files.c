@@ -148,8 +148,10 @@ oq_status oq_compare_files(oq_env *env, oq_options *options, oq_report **out)
     if (oq_options_flag(options, "layers"))
         return oq_fail(env, OQ_E_ARG,
                        "layers compares variants of a model: give --model DIR instead of pictures");
+    const bool ours = dir && !oq_file_exists(dir);
     if (dir) OQ_TRY(oq_dir_make(env, dir));
     oq_status st = read_all(env, a, b, names, &pairs);
+    if (st != OQ_OK && ours) oq_dir_remove(dir); /* nothing is in it yet */
     if (st == OQ_OK) st = make_report(env, options, &pairs, out);
     for (size_t i = 0; i < pairs.n; i++) {
         oq_image_deinit(env, &pairs.a[i]);

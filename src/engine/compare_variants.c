@@ -390,10 +390,13 @@ static oq_status run(comparison *c, oq_report **out)
     OQ_TRY(prepare_side(c, &c->side[0], "reference"));
     OQ_TRY(prepare_side(c, &c->side[1], "candidate"));
     OQ_TRY(check_sizes(c));
+    const bool ours = dir && !oq_file_exists(dir);
     if (dir) OQ_TRY(oq_dir_make(c->env, dir));
-    OQ_TRY(run_both(c));
-    OQ_TRY(media_pairs(c, &pairs));
-    OQ_TRY(save_pairs(c, &pairs));
+    oq_status st = run_both(c);
+    if (st == OQ_OK) st = media_pairs(c, &pairs);
+    if (st == OQ_OK) st = save_pairs(c, &pairs);
+    if (st != OQ_OK && ours) oq_dir_remove(dir); /* empty or half of it */
+    OQ_TRY(st);
     return make_report(c, &pairs, out);
 }
 

@@ -86,4 +86,9 @@ expect 2 'warmup-runs must be from 0 to 1000, not -1' compare -m "$model" --warm
 expect 2 'task must be one of t2i' compare -m "$model" --task t2v
 expect 1 'nowhere/r.json' compare -m "$model" --output-json nowhere/r.json -p x
 expect 2 'layers compares variants' compare a.png b.png --layers
+# a comparison that fails
+run compare one/nowhere.png two/nowhere.png --save-output-dir never
+[ "$status" != 0 ] && [ ! -e never ] && pass || fail 'a comparison that failed leaves its folder'
+mkdir kept && run compare one/nowhere.png two/nowhere.png --save-output-dir kept
+[ "$status" != 0 ] && [ -d kept ] && pass || fail 'a folder of somebody else is taken away'
 finish
