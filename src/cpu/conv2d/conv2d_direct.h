@@ -20,7 +20,9 @@
 #define BAND_BYTES (384 << 10)
 #define BLOCK_COLS 96         /* output pixels of a block's row at most: a multiple of every tile height */
 #define BLOCK_ROWS 16         /* rows of a block at most */
-#define TASKS_EACH 2          /* with fewer blocks for each thread, panels are shared out too, and bands are filled again */
+/* With fewer blocks for each of many threads, panels are shared out too, and bands are filled again. Two let a thread that
+ * comes late leave half of its share to others; one thread shares with nobody. Chosen so, not by a measurement. */
+#define TASKS_EACH 2
 
 typedef struct geometry { /* of one convolution over images of h x w */
     int64_t phases, taps_t, kh, kw; /* of each phase */
@@ -358,6 +360,12 @@ static void run_lane(void *user, int64_t lane, int worker)
     tile_end();
 }
 
+static int64_t panels_of_task(const conv_job *job, int64_t blocks)
+{
+    if (job->n_workers == 1) return job->g.n_panels;
+    return oq_max_i64(1, job->g.n_panels / oq_max_i64(1, TASKS_EACH * job->n_workers / oq_max_i64(1, blocks)));
+}
+
 static void run(oq_device *device, const oq_conv2d_args *a)
 {
     const oq_conv2d_spec *const s = a->spec;
@@ -369,7 +377,7 @@ static void run(oq_device *device, const oq_conv2d_args *a)
     job.across = oq_ceil_div(job.g.grid_w, job.g.cols);
     const int64_t blocks = a->batch * job.out_frames * job.down * job.across;
     job.n_workers = oq_pool_threads(device->pool);
-    job.panels = oq_max_i64(1, job.g.n_panels / oq_max_i64(1, TASKS_EACH * job.n_workers / oq_max_i64(1, blocks)));
+    job.panels = panels_of_task(&job, blocks);
     job.shares = oq_ceil_div(job.g.n_panels, job.panels);
     job.n_tasks = blocks * job.shares;
     job.n_lanes = oq_min_i64(LANES, job.n_tasks);
