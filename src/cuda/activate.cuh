@@ -7,8 +7,7 @@
 
 enum { SILU, GELU_TANH, GELU_ERF, QUICK_GELU, TANH }; /* the order of oq_unary; ops.c asserts it */
 
-/* x / (1 + e^u). For results that are rounded to bf16, `brief` takes the approximate exponential and division: their error
- * is a hundredth of that rounding, and the exact ones cost more than the memory that an activation reads. */
+/* x / (1 + 2^of_two), by the approximate exponential and division. */
 static __device__ __forceinline__ float over_one_plus_power(float x, float of_two)
 {
     float power, inverse;
@@ -17,6 +16,8 @@ static __device__ __forceinline__ float over_one_plus_power(float x, float of_tw
     return __fmul_rn(x, inverse);
 }
 
+/* x / (1 + e^u). For results that are rounded to bf16, `brief` takes the approximate exponential and division: their error
+ * is a hundredth of that rounding, and the exact ones cost more than the memory that an activation reads. */
 static __device__ __forceinline__ float sigmoid_of(float x, float u, bool brief)
 {
     if (brief) return over_one_plus_power(x, __fmul_rn(u, 1.4426950408889634f));

@@ -130,7 +130,8 @@ template <int N> static __device__ __forceinline__ void row_tops(const float (&s
 }
 
 /* The same, where most rows have a number that is not negative: then the largest is that of the bits as whole numbers, of which
- * Hopper compares three at once. A NaN comes out as one. */
+ * Hopper compares three at once. A NaN without a sign comes out as one; one with a sign is less than zero and may get lost
+ * here, but comes back as the weight of its own key. */
 template <int N> static __device__ __forceinline__ void row_tops_as_integers(const float (&s)[N], float (&top)[2])
 {
     int t[2][2], most[2];

@@ -1,7 +1,7 @@
 /* linear_wgroup_abf16_sm80.c -- group formats (MX, NVFP4, NF4, FP4, integers) and GGUF's blocks, their weights compressed in
  * device memory. Few rows: group_row.cu, group_small.cu, gguf.cu; up to hundreds on Hopper: group_wgmma.cu. More: the weights are
- * decoded, a piece at a time, to scratch (to bf16 with one rounding, or to f32 for F32 activations), then cuBLASLt. Activations that the scheme quantizes in blocks are rounded to what their
- * codes and scales stand for, which is exact in bf16 for MX alone. */
+ * decoded, a piece at a time, to scratch (to bf16 with one rounding, or to f32 for F32 activations), then cuBLASLt. Activations
+ * that the scheme quantizes in blocks are rounded to what their codes and scales stand for, which is exact in bf16 for MX alone. */
 #include "base/size.h"
 #include "cuda/linear/cuda_linear.h"
 #include "cuda/linear/packing.h"
