@@ -329,6 +329,7 @@ static uint32_t attend_bounded(const attention_job *job, int64_t head, int64_t f
         const float norm = norm_of_keys(v + job->keys * job->dp / 2, end / TILE_COLS);
         if (end == 0 || !load_strip(&b, row, norm)) left |= UINT32_C(1) << row / TILE_ROWS;
     }
+    if (left == first_bits(oq_ceil_div(rows, TILE_ROWS))) return left; /* as where there are no keys */
     tile_begin();
     oq_amx_configure(TILE_ROWS, OQ_AMX_DWORDS);
     const int64_t step = padded_keys(oq_ceil_div(job->keys, oq_ceil_div(job->keys, BOUND_KEYS)));
