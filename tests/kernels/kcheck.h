@@ -118,6 +118,10 @@ const oq_linear_kernel *kc_linear_kernel(int i);
 const oq_attention_kernel *kc_attention_kernel(int i);
 const oq_conv2d_kernel *kc_conv2d_kernel(int i);
 
+/* 2^s of scores [32][32] in base 2 as bf16 numbers [32][32], by the table of attention over matrix tiles; x86-64 with AVX512_BF16
+ * alone. */
+void kc_attention_weights(const float *s, uint16_t *p);
+
 /* ---- the families -------------------------------------------------------------------------------------- */
 
 void kcheck_linear(kcheck *kc);

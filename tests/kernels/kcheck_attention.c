@@ -21,7 +21,8 @@ typedef struct problem {
     kc_class class;
     double *want, *bound; /* [n_q, n_heads * head_dim] */
     double *sizes;        /* of each sum: weights rounded to bf16 need room in proportion */
-    uint8_t *map;         /* [n_heads, blocks, blocks] of a sparse problem */
+    uint8_t *beyond; /* [n_q, n_heads]: surely beyond the bound under which tiles take weights from a table */
+    uint8_t *map;    /* [n_heads, blocks, blocks] of a sparse problem */
 } problem;
 
 enum { BLOCK = OQ_ATTENTION_SPARSE_BLOCK };
@@ -30,8 +31,8 @@ static kc_matrix filled_matrix(kcheck *kc, kc_rng *rng, kc_class class, const oq
                                int64_t cols, int64_t ld, float gain)
 {
     kc_matrix m = kc_matrix_new(kc, type, rows, cols, ld);
-    float *const x = oq_alloc(kc->env, (size_t)(rows * cols) * sizeof *x);
-    kc_fill(rng, class, x, rows, cols);
+    float *const x = oq_alloc(kc->env, (size_t)(rows * cols + 1) * sizeof *x);
+    if (rows) kc_fill(rng, class, x, rows, cols);
     for (int64_t i = 0; i < rows * cols; i++) x[i] *= gain;
     kc_matrix_set(&m, x);
     oq_free(kc->env, x);
@@ -48,7 +49,7 @@ static kc_matrix random_matrix(kcheck *kc, kc_rng *rng, kc_class class, int64_t 
 
 static float *values(kcheck *kc, const kc_matrix *m)
 {
-    float *const x = oq_alloc(kc->env, (size_t)(m->t.rows * m->t.cols) * sizeof *x);
+    float *const x = oq_alloc(kc->env, (size_t)(m->t.rows * m->t.cols + 1) * sizeof *x);
     kc_matrix_get(m, x);
     return x;
 }
@@ -61,28 +62,37 @@ static bool sees(const problem *p, int64_t h, int64_t i, int64_t j)
     return !p->has_mask || ((const uint8_t *)p->mask.data)[j];
 }
 
+static double square(float x)
+{
+    return (double)x * (double)x;
+}
+
 /* One query row of one head. Bound: an error e of a score changes its weight by a factor of 1 + e. */
 static void solve_row(problem *p, const float *q, const float *k, const float *v, int64_t h, int64_t i,
                       double *s)
 {
     const int64_t d = p->spec.head_dim, g = h / (p->spec.n_heads / p->spec.n_kv_heads);
     const int64_t q_cols = p->spec.n_heads * d, kv_cols = p->spec.n_kv_heads * d;
-    double top = -INFINITY, total = 0, slack = 0;
+    double top = -INFINITY, total = 0, slack = 0, q_square = 0, k_square = 0;
+    for (int64_t c = 0; c < d; c++) q_square += square(q[i * q_cols + h * d + c]);
     for (int64_t j = 0; j < p->n_kv; j++) {
-        double dot = 0, size = 0;
+        double dot = 0, size = 0, length = 0;
         s[j] = -INFINITY;
         if (!sees(p, h, i, j)) continue;
         for (int64_t c = 0; c < d; c++) {
             const double one = (double)q[i * q_cols + h * d + c] * (double)k[j * kv_cols + g * d + c];
-            dot += one, size += fabs(one);
+            dot += one, size += fabs(one), length += square(k[j * kv_cols + g * d + c]);
         }
+        k_square = fmax(k_square, length);
         s[j] = dot * (double)p->scale;
         if (p->has_bias)
             s[j] += (double)((const float *)p->bias.data)[h * p->bias_head + i * p->bias_row + j];
         if (s[j] == -INFINITY) continue; /* a bias or an infinity hides the key */
-        slack = fmax(slack, kc_sum_error(d, size) * (double)p->scale + 4 * KC_EPS * fabs(s[j]));
+        slack = fmax(slack, kc_sum_error(d, size) * fabs((double)p->scale) + 4 * KC_EPS * fabs(s[j]));
         if (s[j] > top || isnan(s[j])) top = s[j];
     }
+    p->beyond[i * p->spec.n_heads + h] =
+        sqrt(q_square * k_square) * (double)p->scale * M_LOG2E > 60.0 * (1 + 0x1p-10);
     for (int64_t j = 0; j < p->n_kv; j++) {
         if (s[j] == -INFINITY) continue;
         s[j] = exp(s[j] - top);
@@ -102,16 +112,17 @@ static void solve_row(problem *p, const float *q, const float *k, const float *v
 }
 
 /* What the kernel multiplies: each head's values after rotation and codes. */
-static void quantize(const problem *p, oq_attention_side side, float *x)
+static void quantize(kcheck *kc, const problem *p, oq_attention_side side, float *x)
 {
     const bool is_q = side == OQ_SIDE_Q;
     const int64_t rows = is_q ? p->n_q : p->n_kv, heads = is_q ? p->spec.n_heads : p->spec.n_kv_heads;
-    uint8_t hidden[1024] = {0};
-    for (int64_t j = 0; j < rows && !is_q && p->has_mask; j++)
-        hidden[j] = !((const uint8_t *)p->mask.data)[j];
+    uint8_t *const hidden = kc_new(kc, (size_t)rows + 1);
+    for (int64_t j = 0; j < rows; j++)
+        hidden[j] = !is_q && p->has_mask && !((const uint8_t *)p->mask.data)[j];
     for (int64_t h = 0; h < heads; h++)
         oq_attention_quantize(p->spec.precision, side, x + h * p->spec.head_dim, rows,
                               heads * p->spec.head_dim, p->spec.head_dim, hidden);
+    oq_free(kc->env, hidden);
 }
 
 /* Mean of a block's seen rows in one head; false: none is seen. */
@@ -158,12 +169,13 @@ static void solve(kcheck *kc, problem *p)
 {
     const size_t n = (size_t)(p->n_q * p->spec.n_heads * p->spec.head_dim);
     float *const q = values(kc, &p->q), *const k = values(kc, &p->k), *const v = values(kc, &p->v);
-    double *const s = oq_alloc(kc->env, (size_t)p->n_kv * sizeof *s);
+    double *const s = oq_alloc(kc->env, (size_t)(p->n_kv + 1) * sizeof *s);
     if (p->spec.sparsity > 0) choose_blocks(kc, p, q, k);
-    quantize(p, OQ_SIDE_Q, q), quantize(p, OQ_SIDE_K, k), quantize(p, OQ_SIDE_V, v);
+    quantize(kc, p, OQ_SIDE_Q, q), quantize(kc, p, OQ_SIDE_K, k), quantize(kc, p, OQ_SIDE_V, v);
     p->want = oq_alloc(kc->env, n * sizeof *p->want);
     p->bound = oq_alloc(kc->env, n * sizeof *p->bound);
     p->sizes = oq_alloc(kc->env, n * sizeof *p->sizes);
+    p->beyond = kc_new(kc, (size_t)(p->n_q * p->spec.n_heads));
     for (int64_t h = 0; h < p->spec.n_heads; h++)
         for (int64_t i = 0; i < p->n_q; i++) solve_row(p, q, k, v, h, i, s);
     oq_free(kc->env, q), oq_free(kc->env, k), oq_free(kc->env, v), oq_free(kc->env, s);
@@ -194,6 +206,7 @@ static void make_bias(kcheck *kc, kc_rng *rng, problem *p)
     for (int64_t i = 0; i < n; i++) b[i] = kc_below(rng, 9) ? kc_normal(rng) : -INFINITY;
 }
 
+/* A gain that is not positive is one of the scale. */
 static problem make(kcheck *kc, kc_rng *rng, oq_attention_spec spec, int64_t n_q, int64_t n_kv,
                     kc_class class, float gain)
 {
@@ -201,7 +214,8 @@ static problem make(kcheck *kc, kc_rng *rng, oq_attention_spec spec, int64_t n_q
     const int64_t odd = class == KC_NAN_ROW ? kc_below(rng, 3) : 3; /* which operand holds the oddity */
     const kc_class plain = class == KC_NAN_ROW ? KC_NORMAL : class;
     const int64_t types = kc_below(rng, 2);
-    p.scale = 1.0f / sqrtf((float)spec.head_dim);
+    p.scale = (gain > 0 ? 1.0f : gain) / sqrtf((float)spec.head_dim);
+    gain = gain > 0 ? gain : 1.0f;
     p.q = random_matrix(kc, rng, odd == 0 ? class : plain, types, n_q, spec.n_heads * spec.head_dim, gain);
     p.k =
         random_matrix(kc, rng, odd == 1 ? class : plain, types, n_kv, spec.n_kv_heads * spec.head_dim, gain);
@@ -221,8 +235,8 @@ static void free_problem(kcheck *kc, problem *p)
 {
     kc_matrix_free(kc, &p->q), kc_matrix_free(kc, &p->k), kc_matrix_free(kc, &p->v);
     kc_buf_free(kc, &p->mask), kc_buf_free(kc, &p->bias);
-    oq_free(kc->env, p->want), oq_free(kc->env, p->bound), oq_free(kc->env, p->sizes),
-        oq_free(kc->env, p->map);
+    oq_free(kc->env, p->want), oq_free(kc->env, p->bound), oq_free(kc->env, p->sizes);
+    oq_free(kc->env, p->beyond), oq_free(kc->env, p->map);
 }
 
 static bool run_once(kcheck *kc, oq_device *device, const oq_attention_kernel *kernel, const problem *p,
@@ -246,26 +260,42 @@ static bool run_once(kcheck *kc, oq_device *device, const oq_attention_kernel *k
     return intact;
 }
 
-/* What weights rounded to bf16 may cost, in units of the sum's size: 0 unless all three operands are BF16, or become such. Half
- * a step and the short exponential's 2^-13.7 in the weight and in the sum; over tiles the table's 2^-7.6 in both. */
-static double pairs_error(const kcheck *kc, const oq_attention_kernel *kernel, const problem *p)
+static bool has_pairs(const kcheck *kc, const oq_attention_kernel *kernel, const problem *p)
 {
     const oq_dtype *const bf16 = &oq_dtype_bf16;
-    const bool online = kernel == &oq_attention_online;
-    const uint64_t runs = online ? kc->device->features : kernel->need;
-    if (!(runs & (OQ_CPU_AVX512BF16 | OQ_CPU_AMX | OQ_CPU_BF16))) return 0;
-    if (p->spec.precision == OQ_ATTENTION_PLAIN &&
-        (p->q.t.dtype != bf16 || p->k.t.dtype != bf16 || p->v.t.dtype != bf16))
-        return 0;
-    const bool tiles = (online && runs & OQ_CPU_AMX) || !strncmp(kernel->name, "attention_amx", 13);
-    return tiles ? 2 * exp2(-7.6) : 0x1p-8 + 2 * 0x1p-13;
+    const uint64_t runs = kernel == &oq_attention_online ? kc->device->features : kernel->need;
+    if (!(runs & (OQ_CPU_AVX512BF16 | OQ_CPU_AMX | OQ_CPU_BF16))) return false;
+    return p->spec.precision != OQ_ATTENTION_PLAIN ||
+           (p->q.t.dtype == bf16 && p->k.t.dtype == bf16 && p->v.t.dtype == bf16);
 }
 
-static bool all_near(kcheck *kc, kc_row *row, const problem *p, const kc_matrix *o, double pairs)
+static bool is_tiles(const oq_attention_kernel *kernel)
+{
+    return !strncmp(kernel->name, "attention_amx", 13);
+}
+
+/* What weights rounded to bf16 may cost in a row of a head, in units of the sum's size: 0 unless all three operands are BF16, or
+ * become such. Half a step and the short exponential's 2^-13.7 in the weight and in the sum; over tiles, where its scores are
+ * bounded, what its table's largest and smallest errors (check_weights) are apart, beside the smallest. */
+static double pairs_error(const kcheck *kc, const oq_attention_kernel *kernel, const problem *p, int64_t row,
+                          int64_t head)
+{
+    const bool online = kernel == &oq_attention_online;
+    bool table = is_tiles(kernel) || (online && kc->device->features & OQ_CPU_AMX);
+    if (!has_pairs(kc, kernel, p)) return 0;
+    if (p->has_bias || p->map || !(p->scale > 0)) table = false;
+    if (!online && p->beyond[row * p->spec.n_heads + head])
+        table = false; /* of quantized operands q and k are others */
+    return table ? 0.0101 : 0x1p-8 + 2 * 0x1p-13;
+}
+
+static bool all_near(kcheck *kc, kc_row *row, const oq_attention_kernel *kernel, const problem *p,
+                     const kc_matrix *o)
 {
     float *const got = values(kc, o);
     bool ok = true;
     for (int64_t i = 0; i < o->t.rows * o->t.cols; i++) {
+        const double pairs = pairs_error(kc, kernel, p, i / o->t.cols, i % o->t.cols / p->spec.head_dim);
         const double bound = p->bound[i] + pairs * p->sizes[i] + kc_store_error(o->t.dtype, p->want[i]);
         ok &= kc_near(row, (double)got[i], p->want[i], bound);
     }
@@ -282,18 +312,18 @@ static void check_kernel(kcheck *kc, kc_row *row, const oq_attention_kernel *ker
         kc_matrix alone = kc_matrix_new(kc, types[t], p->n_q, cols, cols + 7 * t);
         bool ok = run_once(kc, kc->device, kernel, p, o.t);
         ok &= run_once(kc, &kc->single, kernel, p, alone.t);
-        const bool near = all_near(kc, row, p, &o, pairs_error(kc, kernel, p)),
-                   same = kc_matrix_same(&o, &alone);
+        const bool near = all_near(kc, row, kernel, p, &o), same = kc_matrix_same(&o, &alone);
         ok &= kc_matrix_intact(&o) && kc_matrix_intact(&p->q) && kc_matrix_intact(&p->k) &&
               kc_matrix_intact(&p->v);
         kc_case(kc, row, ok && near && same,
-                "%lld queries, %lld keys, %lld/%lld heads of %lld, %s, sparsity %g, %s%s%s%s, to %s: guards "
+                "%lld queries, %lld keys, %lld/%lld heads of %lld, %s, sparsity %g, scale %g, %s%s%s%s, to "
+                "%s: guards "
                 "%d, near %d, same %d",
                 (long long)p->n_q, (long long)p->n_kv, (long long)p->spec.n_heads,
                 (long long)p->spec.n_kv_heads, (long long)p->spec.head_dim,
-                oq_attention_precision_name(p->spec.precision), p->spec.sparsity, kc_class_name(p->class),
-                p->spec.causal ? ", causal" : "", p->has_mask ? ", mask" : "", p->has_bias ? ", bias" : "",
-                types[t]->label, ok, near, same);
+                oq_attention_precision_name(p->spec.precision), p->spec.sparsity, (double)p->scale,
+                kc_class_name(p->class), p->spec.causal ? ", causal" : "", p->has_mask ? ", mask" : "",
+                p->has_bias ? ", bias" : "", types[t]->label, ok, near, same);
         kc_matrix_free(kc, &o), kc_matrix_free(kc, &alone);
     }
 }
@@ -305,31 +335,41 @@ static bool usable(const kcheck *kc, const oq_attention_kernel *kernel)
 
 enum { MAX_KERNELS = 16 };
 
-static void check_case(kcheck *kc, kc_row *rows, kc_rng *rng, oq_attention_spec spec, int64_t n_q,
-                       int64_t n_kv, kc_class class, float gain)
+typedef bool kernel_filter(const oq_attention_kernel *kernel);
+
+static void check_some(kcheck *kc, kc_row *rows, kc_rng *rng, oq_attention_spec spec, int64_t n_q,
+                       int64_t n_kv, kc_class class, float gain, kernel_filter *which)
 {
     if (!kc_turn(kc)) return;
     problem p = make(kc, rng, spec, n_q, n_kv, class, gain);
     for (int i = 0; kc_attention_kernel(i); i++) {
         const oq_attention_kernel *const kernel = kc_attention_kernel(i);
-        if (usable(kc, kernel) && kernel->accepts(&p.spec)) check_kernel(kc, &rows[i], kernel, &p);
+        if (usable(kc, kernel) && kernel->accepts(&p.spec) && (!which || which(kernel)))
+            check_kernel(kc, &rows[i], kernel, &p);
     }
     free_problem(kc, &p);
 }
 
+static void check_case(kcheck *kc, kc_row *rows, kc_rng *rng, oq_attention_spec spec, int64_t n_q,
+                       int64_t n_kv, kc_class class, float gain)
+{
+    check_some(kc, rows, rng, spec, n_q, n_kv, class, gain, NULL);
+}
+
 static const int64_t lengths[] = {1, 15, 16, 17, 24, 25, 33, 64, 257, 300};
+static const int64_t key_lengths[] = {1, 15, 16, 17, 24, 25, 33, 64, 257, 300, 0};
 static const int64_t widths[] = {5, 8, 16, 24, 32, 40, 64, 72, 96, 128, 136, 200, 256, 264, 512};
 
 static void check_all(kcheck *kc, kc_row *rows)
 {
     kc_rng rng = kc_rng_new(kc, "attention", 0);
-    const int64_t n_lengths = (int64_t)OQ_COUNT(lengths);
-    for (int64_t i = 0; i < n_lengths * n_lengths; i++) { /* every pair of lengths, narrow heads */
+    const int64_t n_lengths = (int64_t)OQ_COUNT(lengths), n_keys = (int64_t)OQ_COUNT(key_lengths);
+    for (int64_t i = 0; i < n_lengths * n_keys; i++) { /* every pair of lengths, narrow heads */
         const oq_attention_spec spec = {.head_dim = 8 * (1 + kc_below(&rng, 3)),
                                         .n_heads = 2,
                                         .n_kv_heads = 1 + kc_below(&rng, 2),
                                         .causal = kc_below(&rng, 2)};
-        check_case(kc, rows, &rng, spec, lengths[i / n_lengths], lengths[i % n_lengths],
+        check_case(kc, rows, &rng, spec, lengths[i / n_keys], key_lengths[i % n_keys],
                    (kc_class)(i % KC_N_CLASSES), 1.0f);
     }
     for (size_t i = 0; i < OQ_COUNT(widths); i++) /* every width */
@@ -346,9 +386,13 @@ static void check_all(kcheck *kc, kc_row *rows)
         const oq_attention_spec spec = {.head_dim = 64, .n_heads = 2, .n_kv_heads = 1, .causal = i % 2 == 1};
         check_case(kc, rows, &rng, spec, 33, lengths[3 + i], KC_NORMAL, 100.0f);
     }
+    for (int i = 0; i < 8; i++) { /* scales that turn every score around, or make all of them one */
+        const oq_attention_spec spec = {.head_dim = 64, .n_heads = 2, .n_kv_heads = 1, .causal = i % 2 == 1};
+        check_case(kc, rows, &rng, spec, 65, lengths[3 + i / 2], KC_NORMAL, i % 4 < 2 ? -1.0f : 0.0f);
+    }
 }
 
-/* Heads enough for the taller tasks that AMX takes then, and scores about the bound (60) up to which its rows need no maximum:
+/* Heads that share, and have, key heads; and scores about the bound (60) up to which its rows need no maximum:
  * with a gain of 5 most rows stay below it at a width of 64, with 9 most go the other way, with 7 they are mixed in a task. */
 static void check_many_heads(kcheck *kc, kc_row *rows)
 {
@@ -369,6 +413,64 @@ static void check_many_heads(kcheck *kc, kc_row *rows)
     }
 }
 
+/* K and V of a head too large for the second level (1 MiB): over tiles a task is then several strips of 32 queries, by the
+ * heads that share K and V. 128 wide, one thread: 256 queries with 8 heads each, 64 with one; 512 wide: 64 with 4. */
+static void check_tall_tasks(kcheck *kc, kc_row *rows)
+{
+    static const struct {
+        int n_heads, n_kv_heads;
+        int64_t width, n_q, n_kv;
+    } shapes[] = {{16, 2, 128, 600, 2100}, {2, 2, 128, 600, 2100}, {8, 2, 512, 300, 1100}};
+    kc_rng rng = kc_rng_new(kc, "attention of many keys", 0);
+    for (size_t i = 0; i < 4 * OQ_COUNT(shapes); i++) {
+        const size_t s = i / 4;
+        const oq_attention_spec spec = {.head_dim = shapes[s].width,
+                                        .n_heads = shapes[s].n_heads,
+                                        .n_kv_heads = shapes[s].n_kv_heads,
+                                        .causal = i % 2 == 1};
+        check_some(kc, rows, &rng, spec, shapes[s].n_q, shapes[s].n_kv, KC_NORMAL, i % 4 < 2 ? 1.0f : 7.0f,
+                   is_tiles);
+    }
+}
+
+#if defined(__x86_64__)
+/* How far the weight of score i is off. */
+static double weight_error(const float *s, const uint16_t *p, int i)
+{
+    uint32_t bits = (uint32_t)p[i] << 16;
+    float weight;
+    memcpy(&weight, &bits, sizeof weight);
+    return (double)weight / exp2((double)s[i]) - 1;
+}
+
+/* The table over every fraction of 512, eight scores that are rounded to each, in octaves up to the bound. */
+static void check_weights(kcheck *kc)
+{
+    static const int octaves[] = {-60, -1, 0, 59};
+    kc_row row = {.kernel = "attention_amx_model_weights"};
+    float s[1024];
+    uint16_t p[1024];
+    for (size_t o = 0; o < OQ_COUNT(octaves); o++) {
+        double low = 0, high = 0, sum = 0, squares = 0;
+        for (int part = 0; part < 4; part++) {
+            for (int i = 0; i < 1024; i++)
+                s[i] = (float)octaves[o] + ((float)(part * 1024 + i) + 0.5f) / 4096.0f - 0x1p-10f;
+            kc_attention_weights(s, p);
+            for (int i = 0; i < 1024; i++) {
+                const double e = weight_error(s, p, i);
+                low = fmin(low, e), high = fmax(high, e), sum += e, squares += e * e;
+            }
+        }
+        const double mean = sum / 4096, rms = sqrt(squares / 4096);
+        const bool ok = low > -0.00503 && high < 0.00502 && fabs(mean) < 0.00006 && rms < 0.00175;
+        row.worst = fmax(row.worst, fabs(mean) / 0.00006);
+        kc_case(kc, &row, ok, "2^(%d to %d): %.4f to %.4f %%, mean %.4f %%, rms %.4f %%", octaves[o],
+                octaves[o] + 1, low * 100, high * 100, mean * 100, rms * 100);
+    }
+    kc_row_print(&row);
+}
+#endif
+
 /* Quantized operands and chosen blocks: the kernel in front of the plain ones. */
 static void check_online(kcheck *kc, kc_row *row)
 {
@@ -385,7 +487,11 @@ static void check_online(kcheck *kc, kc_row *row)
             .precision = (oq_attention_precision)(sparse ? kc_below(&rng, 4) : 1 + kc_below(&rng, 3)),
             .sparsity = sparse ? 0.1 + 0.2 * (double)kc_below(&rng, 5) : 0};
         const kc_class class = (kc_class)(sparse ? KC_NORMAL : i % KC_N_CLASSES);
-        problem p = make(kc, &rng, spec, n_q, sparse ? n_q : 1 + kc_below(&rng, 300), class, 1.0f);
+        problem p = make(kc, &rng, spec, n_q,
+                         sparse        ? n_q
+                         : i % 10 == 1 ? 0
+                                       : 1 + kc_below(&rng, 300),
+                         class, 1.0f);
         if (oq_attention_online.accepts(&p.spec)) check_kernel(kc, row, &oq_attention_online, &p);
         free_problem(kc, &p);
     }
@@ -455,13 +561,15 @@ static void bench_online(kcheck *kc)
 void kcheck_attention(kcheck *kc)
 {
     kc_row rows[MAX_KERNELS] = {{0}};
-    bool any = false; /* problems are not solved for nobody */
+    bool any = false, any_tiles = false; /* problems are not solved for nobody */
     for (int i = 0; kc_attention_kernel(i); i++) {
         rows[i].kernel = kc_attention_kernel(i)->name;
         any |= usable(kc, kc_attention_kernel(i));
+        any_tiles |= usable(kc, kc_attention_kernel(i)) && is_tiles(kc_attention_kernel(i));
     }
     if (any && !kc->bench) check_all(kc, rows);
     if (any && !kc->bench) check_many_heads(kc, rows);
+    if (any_tiles && !kc->bench) check_tall_tasks(kc, rows);
     for (int i = 0; kc_attention_kernel(i); i++) {
         const oq_attention_kernel *const kernel = kc_attention_kernel(i);
         if (!kc->bench) kc_row_print(&rows[i]);
@@ -470,6 +578,9 @@ void kcheck_attention(kcheck *kc)
         if (kernel->need) bench_shape(kc, kernel, 1024, 24, 128);
         if (kernel->need) bench_shape(kc, kernel, 1024, 1, 512);
     }
+#if defined(__x86_64__)
+    if (!kc->bench && kc_wants(kc, "attention_amx_model_weights", OQ_CPU_AVX512BF16)) check_weights(kc);
+#endif
     if (!kc_wants(kc, oq_attention_online.name, 0)) return;
     if (kc->bench) {
         bench_online(kc);
