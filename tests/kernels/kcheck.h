@@ -7,17 +7,17 @@
 #include "cpu/cpu.h"
 
 typedef struct kcheck {
-    oq_env     *env;
-    oq_device  *device; /* all threads, features masked by --cpu */
-    oq_device   single; /* the same without a pool: results must not differ by one bit */
-    uint64_t    seed;
-    bool        above;   /* only what the level `below` cannot run */
-    uint64_t    below;
+    oq_env *env;
+    oq_device *device; /* all threads, features masked by --cpu */
+    oq_device single;  /* the same without a pool: results must not differ by one bit */
+    uint64_t seed;
+    bool above; /* only what the level `below` cannot run */
+    uint64_t below;
     const char *filter; /* substring of a kernel's name; NULL: all */
-    bool        bench, rates;
-    double      bench_s; /* least time spent per measurement */
-    int64_t     every, cases; /* of all cases so far, each `every`-th is tried */
-    int64_t     passed, failed;
+    bool bench, rates;
+    double bench_s;       /* least time spent per measurement */
+    int64_t every, cases; /* of all cases so far, each `every`-th is tried */
+    int64_t passed, failed;
 } kcheck;
 
 /* ---- inputs: the same for one seed and name on every machine ------------------------------------------- */
@@ -26,14 +26,14 @@ typedef struct kc_rng {
     uint64_t state;
 } kc_rng;
 
-kc_rng   kc_rng_new(const kcheck *kc, const char *name, int64_t index);
+kc_rng kc_rng_new(const kcheck *kc, const char *name, int64_t index);
 uint32_t kc_u32(kc_rng *rng);
-int64_t  kc_below(kc_rng *rng, int64_t n);          /* [0, n) */
-float    kc_uniform(kc_rng *rng, float lo, float hi);
-float    kc_normal(kc_rng *rng);
+int64_t kc_below(kc_rng *rng, int64_t n); /* [0, n) */
+float kc_uniform(kc_rng *rng, float lo, float hi);
+float kc_normal(kc_rng *rng);
 
 typedef enum kc_class {
-    KC_UNIFORM,   /* [-1, 1) */
+    KC_UNIFORM, /* [-1, 1) */
     KC_NORMAL,
     KC_OUTLIERS,  /* normal with one column in 40 a hundred times larger */
     KC_ZERO_ROWS, /* normal, every third row zero */
@@ -43,8 +43,8 @@ typedef enum kc_class {
     KC_N_CLASSES
 } kc_class;
 const char *kc_class_name(kc_class c);
-void        kc_fill(kc_rng *rng, kc_class c, float *x, int64_t rows, int64_t cols);
-void        kc_fill_bytes(kc_rng *rng, void *dst, size_t bytes);
+void kc_fill(kc_rng *rng, kc_class c, float *x, int64_t rows, int64_t cols);
+void kc_fill_bytes(kc_rng *rng, void *dst, size_t bytes);
 
 /* W[n, k] in a format that can be written, also in one that cannot say NaN and so encodes blocks alone. */
 bool kc_encodes(const oq_format *f);
@@ -52,33 +52,34 @@ void kc_encode(const oq_format *f, oq_planes_mut *planes, const float *w, int64_
 
 /* ---- buffers with guards ------------------------------------------------------------------------------- */
 
-void *kc_new(kcheck *kc, size_t bytes); /* plain memory, ends the program when there is none; give back with oq_free */
+void *kc_new(kcheck *kc,
+             size_t bytes); /* plain memory, ends the program when there is none; give back with oq_free */
 
 /* `data` has exactly `bytes` bytes, filled with 0xff (NaN in every float type). In front of it are guard bytes; behind
  * it a page that ends the program when it is read or written. offset 0: data is aligned to 64, with up to 63 guard bytes
  * before that page. An offset > 0: data ends at the page, aligned to no more than its elements (odd: to nothing). */
 typedef struct kc_buf {
-    void  *data;
+    void *data;
     size_t bytes, slack, block_bytes;
-    char  *block;
+    char *block;
 } kc_buf;
 
 kc_buf kc_buf_new(kcheck *kc, size_t bytes, size_t offset);
-bool   kc_buf_intact(const kc_buf *b);                      /* both guards as they were */
-void   kc_buf_free(kcheck *kc, kc_buf *b);
+bool kc_buf_intact(const kc_buf *b); /* both guards as they were */
+void kc_buf_free(kcheck *kc, kc_buf *b);
 
 /* A view with its own guarded buffer; elements between cols and ld are guards too. */
 typedef struct kc_matrix {
     oq_tensor t;
-    kc_buf    buf;
+    kc_buf buf;
 } kc_matrix;
 
 kc_matrix kc_matrix_new(kcheck *kc, const oq_dtype *dtype, int64_t rows, int64_t cols, int64_t ld);
-void      kc_matrix_set(kc_matrix *m, const float *src); /* [rows, cols], contiguous; rounds to the view's type */
-void      kc_matrix_get(const kc_matrix *m, float *dst);
-bool      kc_matrix_intact(const kc_matrix *m);
-bool      kc_matrix_same(const kc_matrix *a, const kc_matrix *b); /* every element bit for bit */
-void      kc_matrix_free(kcheck *kc, kc_matrix *m);
+void kc_matrix_set(kc_matrix *m, const float *src); /* [rows, cols], contiguous; rounds to the view's type */
+void kc_matrix_get(const kc_matrix *m, float *dst);
+bool kc_matrix_intact(const kc_matrix *m);
+bool kc_matrix_same(const kc_matrix *a, const kc_matrix *b); /* every element bit for bit */
+void kc_matrix_free(kcheck *kc, kc_matrix *m);
 
 /* ---- verdicts ------------------------------------------------------------------------------------------ */
 
@@ -95,8 +96,8 @@ double kc_sum_error(int64_t k, double abs_sum);
 
 typedef struct kc_row { /* one kernel's line of output */
     const char *kernel;
-    int64_t     cases, failed;
-    double      worst; /* largest error / bound seen */
+    int64_t cases, failed;
+    double worst; /* largest error / bound seen */
 } kc_row;
 
 /* The next case: is it one of those that are tried (--every)? Asked once for each, before it is made. */
@@ -109,7 +110,8 @@ void kc_case(kcheck *kc, kc_row *row, bool ok, const char *fmt, ...) __attribute
 void kc_row_print(const kc_row *row);
 
 /* Calls fn(user) until bench_s have passed, prints one JSON line: median ms, and GFLOP/s for `flop` operations. */
-void kc_bench(kcheck *kc, const char *kernel, const char *what, double flop, void (*fn)(void *user), void *user);
+void kc_bench(kcheck *kc, const char *kernel, const char *what, double flop, void (*fn)(void *user),
+              void *user);
 
 /* ---- kernels ------------------------------------------------------------------------------------------- */
 

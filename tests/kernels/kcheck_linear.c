@@ -287,7 +287,10 @@ static const oq_scheme around_schemes[] = {
      .act = &oq_dtype_f8_e4m3,
      .act_scale = OQ_ACT_DYNAMIC_TOKEN,
      .act_min_rows = 32},
-    {.weight = &oq_format_int4z_g64, .act = &oq_dtype_i8, .act_scale = OQ_ACT_DYNAMIC_LEAST, .act_min_rows = 4},
+    {.weight = &oq_format_int4z_g64,
+     .act = &oq_dtype_i8,
+     .act_scale = OQ_ACT_DYNAMIC_LEAST,
+     .act_min_rows = 4},
     {.weight = &oq_format_int4_g64, .smooth = true, .order = true, .rotate = 64, .rank = 32},
     {.weight = &oq_format_bf16, .rank = 1},
 };

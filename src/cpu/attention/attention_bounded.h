@@ -8,7 +8,8 @@
 #define BOUND_ROWS 256   /* of a task at most: for those a piece of K and V stays in the second level */
 #define SQUARE     (TILE_ROWS * TILE_COLS)
 
-#define TASKS_EACH 8     /* at least for every thread, so that none waits long for the last; chosen, not by a measurement */
+#define TASKS_EACH                                                                                           \
+    8 /* at least for every thread, so that none waits long for the last; chosen, not by a measurement */
 
 enum { O_FLOATS = BOUND_ROWS * 128 };
 
@@ -22,7 +23,8 @@ static uint32_t first_bits(int64_t n)
 /* Bits of the largest square of a norm among 16 keys. A NaN, whose sign is dropped, is larger than every number. */
 static uint32_t largest_norm(vf squares)
 {
-    return _mm512_reduce_max_epu32(_mm512_and_si512(_mm512_castps_si512(squares), _mm512_set1_epi32(INT32_MAX)));
+    return _mm512_reduce_max_epu32(
+        _mm512_and_si512(_mm512_castps_si512(squares), _mm512_set1_epi32(INT32_MAX)));
 }
 
 /* As tile.h wants K: [dk][TILE_COLS] pairs of one panel of keys; returns the panel's largest_norm. */
@@ -38,7 +40,8 @@ static uint32_t pack_k(const attention_job *job, float *out, int64_t head, int64
             OQ_UNROLL
             for (int64_t i = 0; i < 16; i++) {
                 const uint16_t *const row = oq_elem_row(&job->a->k, oq_min_i64(key + i, job->n_kv - 1));
-                r[i] = _mm512_maskz_loadu_epi16(hidden(job, key + i) ? 0 : first_bits(job->d - 2 * c), row + at);
+                r[i] =
+                    _mm512_maskz_loadu_epi16(hidden(job, key + i) ? 0 : first_bits(job->d - 2 * c), row + at);
             }
             v_transpose16(to, TILE_COLS, r);
             for (int64_t i = 0; i < 16; i++) {
@@ -61,8 +64,10 @@ static void pack_v(const attention_job *job, float *out, int64_t head, int64_t k
     const oq_tensor *const v = &job->a->v;
     for (int64_t i = 0; i < 16; i++) {
         const int64_t j = key + i, other = j + 16;
-        const uint16_t *const low = hidden(job, j) ? nothing : (const uint16_t *)oq_elem_row(v, j) + head * job->d;
-        const uint16_t *const high = hidden(job, other) ? nothing : (const uint16_t *)oq_elem_row(v, other) + head * job->d;
+        const uint16_t *const low =
+            hidden(job, j) ? nothing : (const uint16_t *)oq_elem_row(v, j) + head * job->d;
+        const uint16_t *const high =
+            hidden(job, other) ? nothing : (const uint16_t *)oq_elem_row(v, other) + head * job->d;
         for (int64_t c = 0; c < job->dp; c += TILE_COLS) {
             const int64_t width = oq_min_i64(TILE_COLS, job->dp - c);
             const __mmask32 there = first_bits(job->d - c);
@@ -78,11 +83,13 @@ static void pack_v(const attention_job *job, float *out, int64_t head, int64_t k
 /* ---- one task ------------------------------------------------------------------------------------------ */
 
 typedef struct bounded { /* one task: queries by TILE_ROWS */
-    _Alignas(64) float q[O_FLOATS / 2];  /* [strips of rows][dk / 16][TILE_ROWS][16] pairs: tiles as they are loaded */
-    float p[TILE_ROWS * BOUND_KEYS / 2]; /* of one strip: [panels of keys][TILE_ROWS][16] pairs of weights, likewise */
-    float s[2 * SQUARE];                 /* [2][TILE_ROWS][TILE_COLS]: being multiplied, and becoming weights */
-    float o[O_FLOATS];                   /* [strips][column panels][TILE_ROWS][TILE_COLS] */
-    float sum[BOUND_ROWS * VF];          /* of weights: [rows][16 times the same] */
+    _Alignas(64) float q[O_FLOATS /
+                         2]; /* [strips of rows][dk / 16][TILE_ROWS][16] pairs: tiles as they are loaded */
+    float p[TILE_ROWS * BOUND_KEYS /
+            2];                 /* of one strip: [panels of keys][TILE_ROWS][16] pairs of weights, likewise */
+    float s[2 * SQUARE];        /* [2][TILE_ROWS][TILE_COLS]: being multiplied, and becoming weights */
+    float o[O_FLOATS];          /* [strips][column panels][TILE_ROWS][TILE_COLS] */
+    float sum[BOUND_ROWS * VF]; /* of weights: [rows][16 times the same] */
     const attention_job *job;
     int64_t head, first, rows; /* queries [first, first + rows) of `head` */
 } bounded;
@@ -131,7 +138,8 @@ static bool load_strip(bounded *b, int64_t first, float norm)
     float *const strip = b->q + first * job->dk;
     memset(strip, 0, (size_t)(TILE_ROWS * job->dk) * sizeof *strip);
     for (int64_t i = 0; i < oq_min_i64(TILE_ROWS, b->rows - first); i++) {
-        const uint16_t *const row = (const uint16_t *)oq_elem_row(&job->a->q, b->first + first + i) + b->head * job->d;
+        const uint16_t *const row =
+            (const uint16_t *)oq_elem_row(&job->a->q, b->first + first + i) + b->head * job->d;
         vf squares = v_zero();
         for (int64_t c = 0; c < job->dk; c += 16) {
             const __m512i x = _mm512_maskz_loadu_epi16(first_bits(job->d - 2 * c), row + 2 * c);
@@ -144,8 +152,8 @@ static bool load_strip(bounded *b, int64_t first, float norm)
 }
 
 typedef struct square { /* of scores that are to become weights */
-    const float *s; /* [TILE_ROWS][TILE_COLS]; NULL: there is none */
-    float *p;       /* [TILE_ROWS][16] pairs */
+    const float *s;     /* [TILE_ROWS][TILE_COLS]; NULL: there is none */
+    float *p;           /* [TILE_ROWS][16] pairs */
     int64_t row, key;
     uint32_t seen; /* of its keys, by every row; dealt out as weights are */
 } square;
@@ -167,10 +175,11 @@ static uint32_t deal(uint32_t x)
  * two takes off 0 to 3, 1.5 in the mean. The weights that come of it are -0.503 to +0.502 % off, 0.006 % in the mean. */
 #define BEND_OFF 48
 static const uint8_t bends[128] = {
-    35, 34, 33, 32, 31, 31, 30, 29, 28, 27, 26, 25, 24, 23, 23, 22, 21, 20, 20, 19, 18, 17, 17, 16, 15, 15, 14, 14, 13, 13, 12, 12,
-    11, 11, 10, 10, 9, 9, 9, 8, 8, 8, 7, 7, 7, 7, 6, 6, 6, 6, 6, 6, 6, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6,
-    6, 6, 7, 7, 7, 8, 8, 8, 9, 9, 9, 10, 10, 11, 11, 12, 12, 13, 14, 14, 15, 16, 16, 17, 18, 19, 19, 20, 21, 22, 23, 24,
-    25, 26, 27, 28, 29, 30, 31, 32, 34, 35, 36, 37, 39, 40, 41, 43, 44, 46, 47, 49, 49, 48, 47, 45, 44, 43, 42, 41, 40, 39, 38, 37};
+    35, 34, 33, 32, 31, 31, 30, 29, 28, 27, 26, 25, 24, 23, 23, 22, 21, 20, 20, 19, 18, 17, 17, 16, 15, 15,
+    14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9,  9,  9,  8,  8,  8,  7,  7,  7,  7,  6,  6,  6,  6,  6,  6,
+    6,  5,  5,  5,  5,  5,  6,  6,  6,  6,  6,  6,  6,  6,  7,  7,  7,  8,  8,  8,  9,  9,  9,  10, 10, 11,
+    11, 12, 12, 13, 14, 14, 15, 16, 16, 17, 18, 19, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+    34, 35, 36, 37, 39, 40, 41, 43, 44, 46, 47, 49, 49, 48, 47, 45, 44, 43, 42, 41, 40, 39, 38, 37};
 
 /* Rows [first, end) of a square become weights 2^(s scale), 32 keys at a time in 16 bits each, within 2^-7.6 of it. Such a number
  * s scale + 64 counts 512ths, and is the low half of an f32 whose last place is one. 128 (n + 127 + 2^f - 1) are the bits of
@@ -181,7 +190,8 @@ OQ_INLINE void soften_rows(vf scale, const square *of, int64_t first, int64_t en
     const vf magic = v_set(24576.0f + 64.0f - BEND_OFF / 512.0f); /* 1.5 * 2^14 */
     const __m512i low = _mm512_loadu_si512(bends), high = _mm512_loadu_si512(bends + 64);
     const __m512i base = _mm512_set1_epi16((127 - 64) << 7);
-    const __m512i up = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 1, 0, 0, 4, 5, 0, 0, 8, 9, 0, 0, 12, 13));
+    const __m512i up =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 1, 0, 0, 4, 5, 0, 0, 8, 9, 0, 0, 12, 13));
     const float *s = of->s + first * TILE_COLS;
     float *p = of->p + first * 16;
     for (int64_t i = first; i < end; i++, s += TILE_COLS, p += 16) {
@@ -317,8 +327,8 @@ static void attend_piece(bounded *b, int64_t row, const float *k, const float *v
 
 /* Queries [first, first + rows) of a head, whose packed K and V these are. Returns a bit for each strip of TILE_ROWS that was
  * left out: a bound is too large, or there are no bounds. */
-static uint32_t attend_bounded(const attention_job *job, int64_t head, int64_t first, int64_t rows, const float *k,
-                               const float *v)
+static uint32_t attend_bounded(const attention_job *job, int64_t head, int64_t first, int64_t rows,
+                               const float *k, const float *v)
 {
     bounded b;
     uint32_t left = 0;
