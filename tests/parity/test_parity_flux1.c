@@ -89,7 +89,7 @@ static double bound_of(const char *key, bool bf16)
     if (bf16 && strcmp(key, "noise") == 0) return 5e-3; /* a picture went through the autoencoder in BF16 */
     if (strcmp(key, "noise") == 0 || strcmp(key, "sigmas") == 0 || strcmp(key, "timesteps") == 0) return 1e-6;
     if (strstr(key, ".ids")) return 0;
-    if (bf16) return strncmp(key, "vae.", 4) == 0 ? 6e-2 : 3e-2;
+    if (bf16) return strncmp(key, "vae.", 4) == 0 ? 6e-2 : 4e-2;
     return 5e-5;
 }
 
