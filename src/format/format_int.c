@@ -269,7 +269,7 @@ INT_SPAN(8)
     const oq_format oq_format_int##bits##z##_g##group##_bf16 =                                               \
         INT(bits, "int" #bits #z "_g" #group "_bf16", group, more, &oq_dtype_bf16);
 #define INT_GROUP(bits, group) INT_SCALES(bits, , group, 0u) INT_SCALES(bits, z, group, 1u << OQ_PLANE_ZERO)
-#define INT_GROUPS(bits) INT_GROUP(bits, 16) INT_GROUP(bits, 32) INT_GROUP(bits, 64) INT_GROUP(bits, 128)
+#define INT_GROUPS(bits)       INT_GROUP(bits, 16) INT_GROUP(bits, 32) INT_GROUP(bits, 64) INT_GROUP(bits, 128)
 
 INT_GROUPS(2)
 INT_GROUPS(3)
