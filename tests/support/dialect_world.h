@@ -42,6 +42,15 @@ static inline int world_teardown(void **state)
     return 0;
 }
 
+/* The word of the header of `file`, which becomes the only one, for the weight of "a". */
+static inline void world_set_class(world *w, oq_ckpt_file *file, const char *text)
+{
+    oq_json_free(file->metadata);
+    file->metadata = oq_json_new_object();
+    assert_true(oq_json_set(file->metadata, "a.weight", oq_json_new_string(text)));
+    w->ckpt.ckpt.files = file, w->ckpt.ckpt.n_files = 1;
+}
+
 /* `config` NULL: the tensors alone. */
 static inline oq_status world_resolve(world *w, const char *config)
 {

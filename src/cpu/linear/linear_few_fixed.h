@@ -37,8 +37,7 @@ OQ_INLINE void fixed_put_sums(float *steps, const int32_t *high, const int32_t *
     int32_t *const off = (int32_t *)(void *)(steps + FIXED_LANES);
     float *const sum = steps + FIXED_LANES;
     if (traits.less)
-        for (int l = 0; l < FIXED_LANES; l++)
-            sum[l] = ((float)high[l] * 256.0f + (float)low[l]) * steps[l];
+        for (int l = 0; l < FIXED_LANES; l++) sum[l] = ((float)high[l] * 256.0f + (float)low[l]) * steps[l];
     else if (planes == FIXED_BF16)
         for (int l = 0; l < FIXED_LANES; l++) off[l] = -traits.middle * (high[l] * 256 + low[l]);
     else

@@ -12,18 +12,7 @@ enum { NR = 32, STEP = 2 };
 
 AMX_MICRO_TABLE(micro, oq_amx_dot_bf16)
 
-static void transpose16(uint32_t *dst, const uint16_t *src)
-{
-    __m512i r[16];
-    OQ_UNROLL
-    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_si512(src + i * PAIR_ROW);
-    v_transpose16(dst, NR, r);
-}
-
-static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count)
-{
-    return pairs_decode(job, buffer, panel, first, count, transpose16);
-}
+#include "cpu/linear/linear_pairs_avx512.h"
 
 static const oq_panel_engine engine = {.mr = AMX_MR,
                                        .nr = NR,

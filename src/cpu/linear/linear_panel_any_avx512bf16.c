@@ -12,6 +12,8 @@ enum { MR = 12, NR = 32, STEP = 2 };
 
 MICRO_TABLE(micro, "vdpbf16ps")
 
+#include "cpu/linear/linear_pairs_avx512.h"
+
 static void prologue(const oq_panel_job *job, int64_t row)
 {
     pairs_prologue(job, row);
@@ -24,20 +26,6 @@ static void prologue(const oq_panel_job *job, int64_t row)
         sums[few_sums_flag(job->args->spec)] = few_sum_groups(sums, a, k, group) ? 0.0f : 1.0f;
     }
     few_order_pairs(few_kind_of(job->args->spec), a, k);
-}
-
-/* dst[i][j] = src[j][i] for 16 x 16 dwords; rows of src are PAIR_ROW numbers apart, those of dst NR dwords. */
-static void transpose16(uint32_t *dst, const uint16_t *src)
-{
-    __m512i r[16];
-    OQ_UNROLL
-    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_si512(src + i * PAIR_ROW);
-    v_transpose16(dst, NR, r);
-}
-
-static const void *decode(const oq_panel_job *job, void *buffer, int64_t panel, int64_t first, int64_t count)
-{
-    return pairs_decode(job, buffer, panel, first, count, transpose16);
 }
 
 static void few(const oq_panel_job *job, float *c, int64_t panel)

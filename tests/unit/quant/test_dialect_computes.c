@@ -154,15 +154,6 @@ static void test_autoround_blocks(void **state)
     "{\"_type\": \"Float8Tensor\", \"_data\": {\"block_size\": [1, 32], \"act_quant_kwargs\": {\"_type\": "  \
     "\"QuantizeTensorToFloat8Kwargs\", \"_data\": {\"granularity\": {\"_type\": \"PerRow\"}" more "}}}}"
 
-/* The header's word for the weight of "a". */
-static void set_class(world *w, oq_ckpt_file *file, const char *text)
-{
-    oq_json_free(file->metadata);
-    file->metadata = oq_json_new_object();
-    assert_true(oq_json_set(file->metadata, "a.weight", oq_json_new_string(text)));
-    w->ckpt.ckpt.files = file, w->ckpt.ckpt.n_files = 1;
-}
-
 static void test_torchao(void **state)
 {
     static const char config[] = "{\"quant_method\": \"torchao\"}";
@@ -171,15 +162,16 @@ static void test_torchao(void **state)
     memory_ckpt_init(&w->ckpt);
     memory_ckpt_add(&w->ckpt, "a._weight_qdata", &oq_dtype_f8_e4m3, codes, N, K);
     memory_ckpt_add(&w->ckpt, "a._weight_scale", &oq_dtype_f32, row_scales, N, 1);
-    set_class(w, &file, FLOAT8(""));
+    world_set_class(w, &file, FLOAT8(""));
     accept(w, config, OQ_ACT_DYNAMIC_TOKEN);
-    set_class(w, &file, FLOAT8(", \"hp_value_ub\": null, \"float8_dtype\": {\"_data\": \"float8_e4m3fn\"}"));
+    world_set_class(w, &file,
+                    FLOAT8(", \"hp_value_ub\": null, \"float8_dtype\": {\"_data\": \"float8_e4m3fn\"}"));
     accept(w, config, OQ_ACT_DYNAMIC_TOKEN);
-    set_class(w, &file, FLOAT8(", \"hp_value_ub\": 1200.0"));
+    world_set_class(w, &file, FLOAT8(", \"hp_value_ub\": 1200.0"));
     refuse(w, config,
            "layer 'a': activations whose scale is bounded (hp_value_ub) are not in this build yet");
-    set_class(w, &file,
-              FLOAT8(", \"float8_dtype\": {\"_type\": \"torch.dtype\", \"_data\": \"float8_e5m2\"}"));
+    world_set_class(w, &file,
+                    FLOAT8(", \"float8_dtype\": {\"_type\": \"torch.dtype\", \"_data\": \"float8_e5m2\"}"));
     refuse(w, config, "activations of type 'float8_e5m2' are not in this build yet; float8_e4m3fn is");
     oq_json_free(file.metadata);
 }

@@ -54,15 +54,6 @@ static void add(world *w, const char *name, const oq_dtype *dtype, const void *d
 
 #define TORCHAO "{\"quant_method\": \"torchao\"}"
 
-/* The header's word for the weight of "a". */
-static void set_class(world *w, oq_ckpt_file *file, const char *text)
-{
-    oq_json_free(file->metadata);
-    file->metadata = oq_json_new_object();
-    assert_true(oq_json_set(file->metadata, "a.weight", oq_json_new_string(text)));
-    w->ckpt.ckpt.files = file, w->ckpt.ckpt.n_files = 1;
-}
-
 static void test_torchao_words(void **state)
 {
     world *w = *state;
@@ -72,7 +63,7 @@ static void test_torchao_words(void **state)
     add(w, "a._weight_qdata", &oq_dtype_i32, codes, N, K / 8);
     add(w, "a._weight_scale", &oq_dtype_f32, ones, 2, N);
     add(w, "a._weight_zero_point", &oq_dtype_i8, zeros, 2, N);
-    set_class(w, &file, "{\"_type\": \"Int4PlainInt32Tensor\", \"_data\": {\"block_size\": [1, 32]}}");
+    world_set_class(w, &file, "{\"_type\": \"Int4PlainInt32Tensor\", \"_data\": {\"block_size\": [1, 32]}}");
     assert_ptr_equal(take(w, TORCHAO).format, &oq_format_int4z_g32);
     zeros[5] = 16;
     refuse(w, TORCHAO, "tensor 'a._weight_zero_point' has zero point 16 at index 5, outside of 4 bits");
@@ -86,12 +77,12 @@ static void test_torchao_words(void **state)
     refuse(w, TORCHAO, "tensor 'a._weight_zero_point' has 32 values of I8, it needs [2, 16] of I8");
     add(w, "a._weight_qdata", &oq_dtype_i32, codes, N, K / 8 + 1);
     refuse(w, TORCHAO, "tensor 'a._weight_qdata' has 144 values of I32, it needs [16, 8] of I32");
-    set_class(w, &file, "{\"_type\": \"Int4PreshuffledTensor\", \"_data\": {\"block_size\": [1, 32]}}");
+    world_set_class(w, &file, "{\"_type\": \"Int4PreshuffledTensor\", \"_data\": {\"block_size\": [1, 32]}}");
     refuse(w, TORCHAO,
            "layer 'a' is a TorchAO tensor of class 'Int4PreshuffledTensor', which is not in this build yet");
     add(w, "a._weight_qdata", &oq_dtype_u8, codes, N, K / 2);
     add(w, "a._weight_zero_point", &oq_dtype_f32, ones, 2, N);
-    set_class(
+    world_set_class(
         w, &file,
         "{\"_type\": \"Int4Tensor\", \"_data\": {\"block_size\": [1, 32], \"activation_dtype\": {\"_data\": "
         "\"float8_e5m2\"}}}");
@@ -114,24 +105,26 @@ static void test_torchao_activations(void **state)
     memory_ckpt_init(&w->ckpt);
     add(w, "a._weight_qdata", &oq_dtype_i8, codes, N, K);
     add(w, "a._weight_scale", &oq_dtype_f32, ones, N, 1);
-    set_class(w, &file, INT8(""));
+    world_set_class(w, &file, INT8(""));
     assert_int_equal(take(w, TORCHAO).act_scale, OQ_ACT_DYNAMIC_ZERO);
     add(w, "a._weight_act_quant_scale", &oq_dtype_f32, ones, 1, -1);
     refuse(w, TORCHAO, "layer 'a': activations with a zero point of the file are not in this build yet");
     memory_ckpt_remove(&w->ckpt, "a._weight_act_quant_scale");
-    set_class(w, &file, INT8_ACT("\"mapping_type\": {\"_data\": \"SYMMETRIC_NO_CLIPPING_ERR\"}"));
+    world_set_class(w, &file, INT8_ACT("\"mapping_type\": {\"_data\": \"SYMMETRIC_NO_CLIPPING_ERR\"}"));
     refuse(w, TORCHAO, "mapping_type 'SYMMETRIC_NO_CLIPPING_ERR' of activations is not in this build yet");
-    set_class(w, &file, INT8_ACT("\"mapping_type\": {\"_data\": 2}"));
+    world_set_class(w, &file, INT8_ACT("\"mapping_type\": {\"_data\": 2}"));
     refuse(w, TORCHAO, "mapping_type 'SYMMETRIC_NO_CLIPPING_ERR' of activations is not in this build yet");
-    set_class(w, &file, INT8_ACT("\"reduce_range\": false, \"kernel_preference\": {\"_data\": \"AUTO\"}"));
+    world_set_class(w, &file,
+                    INT8_ACT("\"reduce_range\": false, \"kernel_preference\": {\"_data\": \"AUTO\"}"));
     assert_int_equal(take(w, TORCHAO).act_scale, OQ_ACT_DYNAMIC_TOKEN);
-    set_class(w, &file, INT8_ACT("\"reduce_range\": true"));
+    world_set_class(w, &file, INT8_ACT("\"reduce_range\": true"));
     refuse(w, TORCHAO, "layer 'a': activations of half a byte's range (reduce_range)");
-    set_class(w, &file, INT8_ACT("\"reduce_range\": true, \"mapping_type\": {\"_data\": \"ASYMMETRIC\"}"));
+    world_set_class(w, &file,
+                    INT8_ACT("\"reduce_range\": true, \"mapping_type\": {\"_data\": \"ASYMMETRIC\"}"));
     refuse(w, TORCHAO, "layer 'a': activations of half a byte's range (reduce_range)");
-    set_class(w, &file, INT8_ACT("\"eps\": 0.5"));
+    world_set_class(w, &file, INT8_ACT("\"eps\": 0.5"));
     refuse(w, TORCHAO, "layer 'a': 'eps' changes how activations are quantized");
-    set_class(
+    world_set_class(
         w, &file,
         "{\"_type\": \"Int8Tensor\", \"_data\": {\"block_size\": [1, 64], \"act_quant_kwargs\": {\"_data\": "
         "{\"granularity\": {\"_type\": \"PerRow\", \"_data\": {\"dim\": 0}}}}}}");
